@@ -1,0 +1,135 @@
+"""The registry's nouns as frozen values. Rows never leave `catalog`; these do.
+
+A *base* is a checkpoint directory, known by the fingerprint of its tensors. A *recipe* turns it into a
+*foundation* (one `.ptd`). A *template* is the hollow `.pte` of one foundation, one *structure*, one context
+length and one ExecuTorch version. A *version* of an adapter is what was trained; a *build* is that version
+through a template: one `.pte`. Every link between them is a digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from registry.digest import Descriptor, Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One named tensor of a base: its content's digest, `dtype` in safetensors' spelling (F32, BF16, …)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A Hugging Face checkpoint. `files` are its config and tokenizer files by name; `hint` is where it last stood."""
+
+    fingerprint: Digest
+    tensors: Descriptor
+    files: Mapping[str, Descriptor]
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalTensor:
+    """One entry of a foundation's tensor table.
+
+    `key` is what programs ask for; `names` are the base's names for it (more than one where tensors are
+    equal); `offset` and `size` are bytes from the start of the file; `dtype` and `shape` are the stored ones.
+    """
+
+    key: str
+    names: tuple[str, ...]
+    digest: Digest
+    size: int
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """One `.ptd`, identified by its digest alone.
+
+    `recipe` is the canonical JSON document of the export; `modules` the blob of the module table, which tells
+    the gate what an adapter may touch: {"schema": 1, "architecture", "factor_dtype", "max_positions",
+    "modules": {name: {"kind": "linear" | "conv1d" | "embedding" | "norm" | …, "in", "out", "bias"}},
+    "tied": [[name, name], …]}.
+    """
+
+    file: Descriptor
+    base: Digest
+    recipe: Mapping[str, Any]
+    modules: Descriptor
+    tensors: tuple[ExternalTensor, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What a program needs of the device's ExecuTorch: versions as (major, minor), backend and operator names."""
+
+    minimum: tuple[int, int]
+    guaranteed: tuple[int, int]
+    backends: tuple[str, ...]
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A hollow `.pte` and its relocation table.
+
+    `digest` is the SHA-256 of the hollow program itself (for the empty structure: of the base program, which
+    has nothing to fill). `hollow` is the blob that holds it, zlib-compressed, except for the empty structure,
+    whose blob is the plain base program. `table` is the relocation table's blob (JSON).
+    """
+
+    digest: Digest
+    foundation: Digest
+    structure: Mapping[str, Any]
+    context: int
+    graph: int
+    executorch: str
+    hollow: Descriptor
+    table: Descriptor
+    program_size: int
+    runtime: Runtime
+    kv_cache_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What was trained: the canonical list of adapter_config.json and its safetensors, and the attachments beside."""
+
+    files: Mapping[str, Descriptor]
+    attachments: Mapping[str, Descriptor]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """An immutable version of a named adapter. `source` is the digest of the source list; `lineage` free JSON."""
+
+    adapter: str
+    version: str
+    source: Digest
+    lineage: Mapping[str, Any]
+    created: str
+    yanked: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A version through a template. `file` is the `.pte`; `factors` the folded factors in relocation order."""
+
+    adapter: str
+    version: str
+    foundation: Digest
+    template: Digest
+    file: Descriptor
+    factors: Descriptor
+    warnings: tuple[str, ...]
+    revoked: str | None
