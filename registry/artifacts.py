@@ -133,3 +133,92 @@ class Build:
     factors: Descriptor
     warnings: tuple[str, ...]
     revoked: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """What a publish came to: `outcome` is "version" (a new one), "build" (one more of a known version) or "unchanged"."""
+
+    version: Version
+    build: Build
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One foundation of a release, and on it one build per adapter, by adapter name."""
+
+    foundation: Digest
+    builds: Mapping[str, Build]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """An immutable, numbered release: `lines` in order of preference. `holes`: a line may lack an adapter."""
+
+    number: int
+    document: Descriptor
+    lines: tuple[Line, ...]
+    created: str
+    holes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Which release a share of devices is offered: `share_bp` in 1/10000, `state` "open" or "halted".
+
+    `release` None means "keep what you have".
+    """
+
+    release: int | None
+    share_bp: int
+    state: str = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A channel as its newest manifest states it; `sequence` 0 and no arms before the first release."""
+
+    name: str
+    salt: str
+    sequence: int
+    settings: Mapping[str, Any]
+    arms: tuple[Arm, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseResult:
+    """A release, and the channel that offers it since `manifest` (None for a draft, which no channel offers)."""
+
+    release: Release
+    channel: Channel
+    manifest: Descriptor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One thing that is not as recorded: `subject` (a digest or name), what is wrong, and what depends on it."""
+
+    kind: str
+    subject: str
+    message: str
+    dependants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `verify` found: damage, harmless notes (orphans, stale temp files), and what it looked at.
+
+    `blobs` and `size` (bytes) count what was checked; `builds` the builds whose links were followed.
+    """
+
+    damage: tuple[Damage, ...]
+    notes: tuple[str, ...]
+    blobs: int
+    size: int
+    builds: int
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.damage
