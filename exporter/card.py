@@ -1,0 +1,191 @@
+"""What the gate must know of a foundation, as one small document: its card.
+
+    card = Card.from_json(canonical.loads(Path("card.json").read_bytes(), what="card.json"))
+    card.modules["model.layers.0.self_attn.q_proj"]     # Module(kind="linear", inputs=576, outputs=576, bias=False)
+
+`foundation show N --card` writes it (under 1 MB for ordinary models), so that a trainer can check an adapter without
+a store, without the weights and without torch. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from exporter.reading import Document
+from registry.digest import Digest
+
+LINEAR_KINDS = frozenset({"linear", "conv1d"})
+HEAD_NAMES = frozenset({"lm_head", "embed_out", "score", "classifier"})
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module that holds weights: `kind` is linear, conv1d, embedding, norm, or another that no adapter may touch.
+
+    `inputs` and `outputs` are element counts; an embedding's are its vocabulary and its width, a norm's are equal.
+    """
+
+    kind: str
+    inputs: int
+    outputs: int
+    bias: bool
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """The shape of the module's `weight` in a Hugging Face checkpoint."""
+        if self.kind == "norm":
+            return (self.outputs,)
+        if self.kind in ("conv1d", "embedding"):
+            return (self.inputs, self.outputs)
+        return (self.outputs, self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseTensor:
+    """A tensor of the base checkpoint: dtype in safetensors' spelling, shape, digest of its bytes where known."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    digest: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerCard:
+    """A tokenizer by its digests.
+
+    `files` are the raw files'; `vocabulary` is what decides token ids, whatever the file's layout; `size` counts its
+    tokens; `chat_template` is the template's text; `eos` the end-of-sequence ids of the config files.
+    """
+
+    files: Mapping[str, Digest]
+    vocabulary: Digest | None
+    size: int | None
+    chat_template: Digest | None
+    eos: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownStructure:
+    """A structure whose template exists: its digest and one line for people."""
+
+    digest: Digest
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What an adapter may touch on one foundation, and what it is compared with.
+
+    `factor_dtype` is F32 or F16; `tied` lists groups of modules that share one weight, the embedding first;
+    `tensors` are the base checkpoint's; `dead` names modules that the exported graph does not use; `quantization`
+    is the recipe's, None where weights are plain.
+    """
+
+    architecture: str
+    factor_dtype: str
+    modules: Mapping[str, Module] = field(repr=False)
+    base: Digest
+    foundation: Digest | None = None
+    name: str | None = None
+    max_positions: int | None = None
+    tied: tuple[tuple[str, ...], ...] = ()
+    tensors: Mapping[str, BaseTensor] = field(default_factory=dict, repr=False)
+    tokenizer: TokenizerCard | None = None
+    structures: tuple[KnownStructure, ...] = ()
+    dead: tuple[str, ...] = ()
+    quantization: Mapping[str, Any] | None = None
+
+    @property
+    def vocabulary(self) -> int | None:
+        """The number of rows of the input embedding, where there is one."""
+        sizes = [module.inputs for module in self.modules.values() if module.kind == "embedding"]
+        return max(sizes, default=None)
+
+    def is_head(self, name: str) -> bool:
+        """Whether `name` is an output head, which PEFT's "all-linear" leaves out."""
+        tied = any(name in group for group in self.tied)
+        return self.modules[name].kind == "linear" and (tied or name.rpartition(".")[2] in HEAD_NAMES)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document; `from_json` is its inverse."""
+        return {
+            "schema": 1,
+            "architecture": self.architecture,
+            "factor_dtype": self.factor_dtype,
+            "base": str(self.base),
+            "foundation": None if self.foundation is None else str(self.foundation),
+            "name": self.name,
+            "max_positions": self.max_positions,
+            "modules": {
+                name: {"kind": module.kind, "in": module.inputs, "out": module.outputs, "bias": module.bias}
+                for name, module in self.modules.items()
+            },
+            "tied": [list(group) for group in self.tied],
+            "tensors": {name: _tensor_json(tensor) for name, tensor in self.tensors.items()},
+            "tokenizer": None if self.tokenizer is None else _tokenizer_json(self.tokenizer),
+            "structures": [{"digest": str(known.digest), "text": known.text} for known in self.structures],
+            "dead": list(self.dead),
+            "quantization": None if self.quantization is None else dict(self.quantization),
+        }
+
+    @classmethod
+    def from_json(cls, document: Any) -> Card:
+        """Read a card. Raises FormatError naming the first field that is not as it must be."""
+        top = Document(document, "card")
+        top.schema(1)
+        tokenizer = top.optional_object("tokenizer")
+        quantization = top.optional_object("quantization")
+        return cls(
+            architecture=top.text("architecture"),
+            factor_dtype=top.choice("factor_dtype", ("F32", "F16")),
+            modules={name: _module(entry) for name, entry in top.entries("modules")},
+            base=top.digest("base"),
+            foundation=top.optional_digest("foundation"),
+            name=top.optional_text("name"),
+            max_positions=top.optional_count("max_positions"),
+            tied=tuple(group.texts() for group in top.items("tied")),
+            tensors={name: _tensor(entry) for name, entry in top.entries("tensors", optional=True)},
+            tokenizer=None if tokenizer is None else _tokenizer(tokenizer),
+            structures=tuple(
+                KnownStructure(entry.digest("digest"), entry.text("text"))
+                for entry in top.items("structures", optional=True)
+            ),
+            dead=top.part("dead").texts() if top.has("dead") else (),
+            quantization=None if quantization is None else quantization.value,
+        )
+
+
+def _tensor_json(tensor: BaseTensor) -> dict[str, Any]:
+    document: dict[str, Any] = {"dtype": tensor.dtype, "shape": list(tensor.shape)}
+    return document if tensor.digest is None else {**document, "digest": str(tensor.digest)}
+
+
+def _tokenizer_json(tokenizer: TokenizerCard) -> dict[str, Any]:
+    return {
+        "files": {name: str(digest) for name, digest in tokenizer.files.items()},
+        "vocabulary": None if tokenizer.vocabulary is None else str(tokenizer.vocabulary),
+        "size": tokenizer.size,
+        "chat_template": None if tokenizer.chat_template is None else str(tokenizer.chat_template),
+        "eos": list(tokenizer.eos),
+    }
+
+
+def _module(entry: Document) -> Module:
+    return Module(entry.text("kind"), entry.count("in"), entry.count("out"), entry.flag("bias"))
+
+
+def _tensor(entry: Document) -> BaseTensor:
+    return BaseTensor(entry.text("dtype"), entry.part("shape").counts(), entry.optional_digest("digest"))
+
+
+def _tokenizer(entry: Document) -> TokenizerCard:
+    files = entry.part("files")
+    return TokenizerCard(
+        files={name: files.digest(name) for name in files.names()},
+        vocabulary=entry.optional_digest("vocabulary"),
+        size=entry.optional_count("size"),
+        chat_template=entry.optional_digest("chat_template"),
+        eos=entry.part("eos").counts(),
+    )
