@@ -1,0 +1,181 @@
+"""Load an installed adapter and let it answer, through ExecuTorch's own runtime. Imports torch and executorch.
+
+A program is loaded with its foundation as the data file, never without: ExecuTorch 1.5's XNNPACK ends the whole
+process when a key is asked for and there is no data file. A swap is another `Model`: the KV cache belongs to the
+adapter that filled it, so the new one starts from an empty context.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import executorch.extension.llm.custom_ops.custom_ops
+import executorch.kernels.quantized  # noqa: F401 - the imports register the operators
+import torch
+from executorch.runtime import Runtime
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+
+from device.doctor import File, diagnose, explain
+from device.installed import Installed, locate
+from registry.errors import FormatError, InputError
+
+Chooser = Callable[[torch.Tensor], int]
+"""Picks the next token from the logits, a tensor of shape (vocabulary,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was answered: the text, its token ids (without the stop token), and the seconds of each phase."""
+
+    text: str
+    tokens: tuple[int, ...]
+    prompt_tokens: int
+    load_seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+
+
+def greedy(logits: torch.Tensor) -> int:
+    """The likeliest token; of equals the first."""
+    return int(logits.argmax())
+
+
+class Model:
+    """One loaded program on its foundation; each `generate` starts from an empty context.
+
+    `context` is the number of positions of the KV cache, `stop_tokens` what the program says ends an answer.
+    Raises what `doctor.diagnose` and `doctor.explain` raise.
+    """
+
+    def __init__(self, program: File, foundation: File) -> None:
+        diagnose(program, foundation)
+        self._files = program, foundation
+        try:
+            self._program = Runtime.get().load_program(program.path, data_path=foundation.path)
+            self._forward = self._program.load_method("forward")
+        except RuntimeError as error:
+            raise explain(error, program, foundation) from error
+        longest = self._constant("get_max_seq_len", 1)[0]
+        self.context: int = self._constant("get_max_context_len", longest)[0]
+        self._chunk: int = longest if self._constant("enable_dynamic_shape", False)[0] else 1  # noqa: FBT003
+        self.stop_tokens = frozenset(self._constant("get_eos_ids"))
+
+    def generate(self, prompt: Sequence[int], limit: int, choose: Chooser = greedy) -> Iterator[int]:
+        """Up to `limit` tokens that follow the prompt's, until the context is full; the caller knows when to stop.
+
+        Raises InputError when the prompt is empty or leaves no room for an answer.
+        """
+        if not 0 < len(prompt) <= self.context:
+            raise InputError(
+                f"the prompt has {len(prompt)} tokens, the program takes 1 to {self.context}",
+                hint="shorten the prompt, or publish with a larger context",
+            )
+        logits = self._prefill(prompt)
+        for position in range(len(prompt), len(prompt) + limit):
+            token = choose(logits)
+            yield token
+            if position >= self.context:
+                return
+            logits = self._logits([token], position)
+
+    def _prefill(self, prompt: Sequence[int]) -> torch.Tensor:
+        for start in range(0, len(prompt), self._chunk):
+            logits = self._logits(prompt[start : start + self._chunk], start)
+        return logits
+
+    def _logits(self, tokens: Sequence[int], position: int) -> torch.Tensor:
+        inputs = (torch.tensor([list(tokens)], dtype=torch.int64), torch.tensor([position], dtype=torch.int64))
+        try:
+            (logits,) = self._forward.execute(inputs)
+        except RuntimeError as error:
+            raise explain(error, *self._files) from error
+        vocabulary = logits.shape[-1]
+        return logits.reshape(-1, vocabulary)[-1]
+
+    def _constant(self, name: str, *default: Any) -> list[Any]:
+        """The values of a constant method; `default` where the program has no such method."""
+        if name not in self._program.method_names:
+            return list(default)
+        values = self._program.load_method(name).execute(())
+        return [value.item() if isinstance(value, torch.Tensor) else value for value in values]
+
+
+def run(
+    directory: Path,
+    adapter: str | None,
+    prompt: str,
+    *,
+    max_new_tokens: int = 128,
+    on_token: Callable[[str], None] | None = None,
+    channel: str | None = None,
+    choose: Chooser = greedy,
+) -> Answer:
+    """Ask an installed adapter, or the base program when `adapter` is None; `on_token` gets the text as it comes.
+
+    The prompt is wrapped in the adapter's chat format where its release carries one. Raises what `locate` and
+    `Model` raise, before anything is answered.
+    """
+    installed = locate(directory, adapter, channel)
+    began = time.perf_counter()
+    tokenizer = _tokenizer(installed)
+    model = Model(installed.program, installed.foundation)
+    loaded = time.perf_counter()
+    tokens = _encode(installed, tokenizer, prompt)
+    stop = model.stop_tokens | frozenset(installed.prompt.stop_token_ids if installed.prompt else ())
+    voice = _Voice(tokenizer, on_token)
+    answered: list[int] = []
+    first = loaded
+    for token in model.generate(tokens, max_new_tokens, choose):
+        first = first if answered else time.perf_counter()
+        if token in stop:
+            break
+        answered.append(token)
+        voice.say(token)
+    return Answer(
+        text=voice.text,
+        tokens=tuple(answered),
+        prompt_tokens=len(tokens),
+        load_seconds=loaded - began,
+        prefill_seconds=first - loaded,
+        decode_seconds=time.perf_counter() - first,
+    )
+
+
+class _Voice:
+    """Turns tokens into text as they come: a character whose bytes span two tokens appears with the second."""
+
+    def __init__(self, tokenizer: Tokenizer, on_token: Callable[[str], None] | None) -> None:
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._on_token = on_token or (lambda _: None)
+        self.text = ""
+
+    def say(self, token: int) -> None:
+        piece = self._stream.step(self._tokenizer, token)
+        if piece:
+            self.text += piece
+            self._on_token(piece)
+
+
+def _tokenizer(installed: Installed) -> Tokenizer:
+    if installed.tokenizer is None:
+        raise InputError(
+            f"release {installed.release} carries no tokenizer",
+            hint="the base had no tokenizer.json when its foundation was exported: add it and export again",
+        )
+    try:
+        return Tokenizer.from_buffer(installed.tokenizer)
+    except Exception as error:  # the library raises bare Exceptions
+        raise FormatError(f"the tokenizer of release {installed.release} cannot be read: {error}") from error
+
+
+def _encode(installed: Installed, tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """The prompt's token ids; a chat format states every special token itself, so none is added to it."""
+    if installed.prompt is None:
+        return list(tokenizer.encode(prompt).ids)
+    return list(tokenizer.encode(installed.prompt.render(prompt), add_special_tokens=False).ids)

@@ -1,0 +1,91 @@
+"""Where documents and blobs come from: the static tree that a registry publishes.
+
+A source yields bytes and is never trusted: whoever reads checks digest and size. Paths are ptdock's own
+(`targets/v1/<channel>.json`, `blobs/sha256/<hex>`), built from checked names and digests only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from registry.digest import CHUNK, Digest
+from registry.errors import FormatError, InputError, NotFound, Unavailable
+from registry.names import check_name
+
+MANIFEST_LIMIT = 4 << 20
+"""No channel's manifest is larger, in bytes: the one read whose size nothing has pinned yet."""
+
+
+class Source(Protocol):
+    """A static tree, somewhere."""
+
+    def read(self, path: str, limit: int) -> bytes:
+        """The whole document at `path`; never reads more than `limit` bytes and one.
+
+        Raises NotFound if there is none, FormatError if it is longer than `limit`, Unavailable if it cannot be had.
+        """
+
+    def stream(self, path: str, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes of `path` from offset `start` up to `stop`, in chunks; fewer only if the file is shorter.
+
+        Raises NotFound and Unavailable, the latter also in mid-stream.
+        """
+
+
+def manifest_path(channel: str) -> str:
+    """Where the tree keeps a channel's manifest. Raises InputError for an impossible name."""
+    return f"targets/v1/{check_name(channel, what='channel')}.json"
+
+
+def blob_path(digest: Digest) -> str:
+    """Where the tree keeps a blob: the path of the OCI image layout."""
+    return f"blobs/sha256/{digest.hex}"
+
+
+class DirectorySource:
+    """A static tree in a directory of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise InputError(
+                f"{root} is not a directory", hint="a source is a registry's site directory, or an http(s) address"
+            )
+        self.root = root
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    def read(self, path: str, limit: int) -> bytes:
+        """See Source."""
+        data = b"".join(self.stream(path, 0, limit + 1))
+        if len(data) > limit:
+            raise FormatError(f"{path} is larger than {limit} bytes", hint="this is not a ptdock document")
+        return data
+
+    def stream(self, path: str, start: int, stop: int) -> Iterator[bytes]:
+        """See Source."""
+        try:
+            with open(self.root / path, "rb") as file:
+                file.seek(start)
+                while chunk := file.read(min(CHUNK, stop - start)):
+                    start += len(chunk)
+                    yield chunk
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(
+                f"{self} has no {path}", hint="check the source; has the channel published a release?"
+            ) from None
+        except OSError as error:
+            raise Unavailable(f"cannot read {path} from {self}: {error.strerror}") from error
+
+
+def open_source(address: str | Path) -> Source:
+    """The source at a directory path or `file://` address. Raises InputError for any other scheme."""
+    text = str(address)
+    if "://" not in text:
+        return DirectorySource(Path(text))
+    scheme, _, rest = text.partition("://")
+    if scheme == "file":
+        return DirectorySource(Path(rest))
+    raise InputError(f"cannot sync from {scheme} addresses", hint="give the registry's site directory")
