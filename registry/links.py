@@ -219,20 +219,19 @@ def verify_file(
 
     `progress` gets the length in bytes of each piece that was read. Raises NotFound without the file, and
     IntegrityError with `values["kind"]`: "size" (cut, or another file), "segment" (`values["tensors"]` lists the
-    damaged ones), "header" (keys or offsets), or "padding" (bytes that belong to no tensor).
+    damaged ones), or "header" (any byte that belongs to no tensor).
     """
     _check_size(path, file.size)
     whole, found = _digest_parts(path, expected, progress)
     header, tensors = _header_fault(path, expected), _damaged(expected, found)
     if not (header or tensors or whole != file.digest):
         return
-    kind = "segment" if tensors else "header" if header else "padding"
     labels = [_label(t) for t in expected if found[t.key] != t.digest]
     faults = [f"its header is damaged: {header}"] * bool(header) + [f"damaged tensors: {_join(labels)}"] * bool(labels)
     raise IntegrityError(
-        f"{path}: {'; '.join(faults) or 'bytes between its tensors were changed'}",
+        f"{path}: {'; '.join(faults) or 'its header is damaged: bytes outside of its tensors were changed'}",
         hint="fetch it again, or repair it from the store",
-        kind=kind,
+        kind="segment" if tensors else "header",
         tensors=tensors,
         expected=str(file.digest),
         actual=str(whole),

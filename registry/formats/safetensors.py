@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from registry import canonical
+from registry.digest import CHUNK
 from registry.errors import FormatError, InputError
 from registry.formats.layout import DTYPE_BITS, MAX_RANK, byte_size
 
@@ -230,6 +231,19 @@ class Reader:
         entry = self.entry(name)
         return np.frombuffer(self.raw(name), dtype=numpy_dtype(entry.dtype)).reshape(entry.shape)
 
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """A tensor's bytes in pieces of at most CHUNK; they are read, not mapped."""
+        entry = self.entry(name)
+        for at in range(entry.start, entry.end, CHUNK):
+            yield self._read(at, min(CHUNK, entry.end - at))
+
+    def _read(self, at: int, size: int) -> bytes:
+        self._file.seek(at)
+        piece = self._file.read(size)
+        if len(piece) != size:
+            raise FormatError(f"{self.path}: was cut while it was being read")
+        return piece
+
     def rows(self, name: str, start: int, stop: int) -> Array:
         """A copy of the rows `start` to `stop` along the first dimension, dtypes as `array` gives them.
 
@@ -239,10 +253,7 @@ class Reader:
         if not entry.shape or not 0 <= start <= stop <= entry.shape[0]:
             raise InputError(f"{self.path}: {name!r} of shape {list(entry.shape)} has no rows {start} to {stop}")
         width = entry.size // max(entry.shape[0], 1)
-        self._file.seek(entry.start + start * width)
-        block = self._file.read((stop - start) * width)
-        if len(block) != (stop - start) * width:
-            raise FormatError(f"{self.path}: was cut while it was being read")
+        block = self._read(entry.start + start * width, (stop - start) * width)
         return np.frombuffer(block, dtype=numpy_dtype(entry.dtype)).reshape(stop - start, *entry.shape[1:])
 
 
