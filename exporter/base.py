@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from exporter.weights import Weights, open_weights, read_json
+from exporter.shards import Weights, open_weights, read_json
 from registry import canonical
 from registry.artifacts import Tensor
 from registry.digest import Digest
@@ -71,10 +71,15 @@ class Checkpoint:
         self.weights.close()
 
 
-def fingerprint(tensors: Iterable[Tensor]) -> Digest:
-    """A base's identity: SHA-256 of the canonical JSON of the sorted [[name, dtype, shape, digest], …]."""
+def tensor_table(tensors: Iterable[Tensor]) -> bytes:
+    """The canonical JSON of the sorted [[name, dtype, shape, digest], …], as the registry keeps it."""
     rows = sorted([tensor.name, tensor.dtype, list(tensor.shape), str(tensor.digest)] for tensor in tensors)
-    return Digest.of(canonical.dumps(rows))
+    return canonical.dumps(rows)
+
+
+def fingerprint(tensors: Iterable[Tensor]) -> Digest:
+    """A base's identity: the SHA-256 of its tensor table."""
+    return Digest.of(tensor_table(tensors))
 
 
 def _no_such_path(path: str) -> InputError:
