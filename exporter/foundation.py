@@ -1,0 +1,286 @@
+"""Makes foundations and templates in a registry: the place where a checkpoint meets the store. Torch-free itself.
+
+    made = export_foundation(registry, Path("build/smollm2"), "smollm2", ExportOptions(context=512))
+
+Content goes into the store first, rows follow in one transaction each, so a crash leaves at worst orphan blobs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exporter.base import Checkpoint, fingerprint, read_base, tensor_table
+from exporter.card import Card
+from exporter.quiet import quiet
+from exporter.recipe import Recipe, installed_versions
+from exporter.relink import pack
+from exporter.relocation import RelocationTable, hollow
+from exporter.structure import Structure
+from registry import canonical
+from registry.artifacts import Base, Foundation, Runtime, Template
+from registry.digest import Digest
+from registry.errors import IntegrityError, NotFound, Unavailable
+from registry.formats import mapped
+from registry.formats.ptd import read_ptd
+from registry.formats.pte import Pte, read_pte
+from registry.links import check_links, foundation_tensors
+from registry.service import Registry
+
+if TYPE_CHECKING:
+    from exporter import export as torch_export
+
+Progress = Callable[[str], None]
+
+
+def no_progress(_phase: str) -> None:
+    """Says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """How to export: `context` positions (None: the model's maximum, at most 2048), the recipe, structures ahead."""
+
+    context: int | None = None
+    recipe: Recipe = field(default_factory=Recipe)
+    replace_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A recorded foundation and its base program; `fresh` is False when it was there already."""
+
+    name: str
+    foundation: Foundation
+    base_program: Template
+    fresh: bool
+    seconds: float
+
+
+def export_foundation(
+    registry: Registry, directory: Path, name: str, options: ExportOptions, progress: Progress = no_progress
+) -> Exported:
+    """Export the checkpoint in `directory` and record base, foundation and base program under `name`.
+
+    An export that is recorded already (same tensors, same recipe, same context) is not repeated. Raises InputError
+    for what is no supported checkpoint, Unavailable without the [export] extra or disk space, Conflict when the
+    name means other bytes.
+    """
+    started = time.monotonic()
+    progress("hashing the checkpoint")
+    checkpoint = read_base(directory)
+    context = options.context or min(2048, int(checkpoint.config.get("max_position_embeddings", 2048)))
+    known = registry.find_foundation(fingerprint(checkpoint.tensors), options.recipe.to_json())
+    program = known and find_template(registry, known, Structure(), context, options.recipe)
+    if known is not None and program:
+        foundation = registry.add_foundation(known, name, replace_name=options.replace_name)
+        record_base(registry, checkpoint)
+        return Exported(name, foundation, program, fresh=False, seconds=time.monotonic() - started)
+    torch_export = load_exporter("foundation export")
+    with (
+        registry.export_lock(lambda: progress("waiting for another export of this store")),
+        tempfile.TemporaryDirectory(dir=registry.home, prefix="export-") as work,
+    ):
+        job = torch_export.Job(checkpoint, options.recipe, context, progress)
+        with quiet():
+            made = torch_export.export_base(job, Path(work))
+        progress("storing the foundation")
+        record_base(registry, checkpoint)
+        foundation = _record_foundation(registry, checkpoint, made, options, name)
+        program = _record_base_program(registry, foundation, made, job)
+    return Exported(name, foundation, program, fresh=True, seconds=time.monotonic() - started)
+
+
+def record_base(registry: Registry, checkpoint: Checkpoint) -> Base:
+    """Store a checkpoint's tensor table, config and tokenizer files, and record it with its directory as a hint."""
+    files = {name: registry.blobs.put_bytes(path.read_bytes()) for name, path in checkpoint.files.items()}
+    table = registry.blobs.put_bytes(tensor_table(checkpoint.tensors))
+    return registry.add_base(Base(fingerprint(checkpoint.tensors), table, files, str(checkpoint.directory)))
+
+
+def _record_foundation(
+    registry: Registry,
+    checkpoint: Checkpoint,
+    made: torch_export.ExportedBase,
+    options: ExportOptions,
+    name: str,
+) -> Foundation:
+    file = registry.blobs.put_file(made.foundation, move=True)
+    data = mapped(registry.blobs.path(file.digest))
+    tensors = foundation_tensors(read_ptd(data), data, made.names, read_pte(made.program).layouts)
+    foundation = Foundation(
+        file=file,
+        base=fingerprint(checkpoint.tensors),
+        recipe=options.recipe.to_json(),
+        modules=registry.blobs.put_bytes(canonical.dumps(made.modules)),
+        tensors=tensors,
+    )
+    return registry.add_foundation(foundation, name, replace_name=options.replace_name)
+
+
+def _record_base_program(
+    registry: Registry,
+    foundation: Foundation,
+    made: torch_export.ExportedBase,
+    job: torch_export.Job,
+) -> Template:
+    """The base program is the template of the empty structure: nothing to fill, stored plain."""
+    pte = read_pte(made.program)
+    check_links(pte, foundation.tensors)
+    file = registry.blobs.put_bytes(made.program)
+    table = registry.blobs.put_bytes(RelocationTable(len(made.program), (), ()).to_bytes())
+    return registry.add_template(
+        Template(
+            digest=file.digest,
+            foundation=foundation.file.digest,
+            structure=Structure().to_json(),
+            context=job.context,
+            graph=job.recipe.graph,
+            executorch=job.recipe.libraries["executorch"],
+            hollow=file,
+            table=table,
+            program_size=len(made.program),
+            runtime=runtime_of(pte, job.recipe),
+            kv_cache_bytes=made.kv_cache_bytes,
+        )
+    )
+
+
+def runtime_of(pte: Pte, recipe: Recipe) -> Runtime:
+    """ExecuTorch guarantees a program on the version that wrote it and on the next minor one; never on an older."""
+    major, minor = (int(part) for part in recipe.libraries["executorch"].split(".")[:2])
+    return Runtime((major, minor), (major, minor + 1), pte.backends, pte.operators)
+
+
+def find_template(
+    registry: Registry, foundation: Foundation, structure: Structure, context: int, recipe: Recipe
+) -> Template | None:
+    """The recorded template for what is installed here, or, without torch, for the newest ExecuTorch on record."""
+    document = structure.to_json()
+    executorch = installed_versions().get("executorch")
+    if executorch is not None:
+        return registry.find_template(foundation.file.digest, document, context, recipe.graph, executorch)
+    fitting = [
+        template
+        for template in registry.templates(foundation.file.digest)
+        if template.structure == document and template.context == context and template.graph == recipe.graph
+    ]
+    return fitting[-1] if fitting else None
+
+
+def add_template(
+    registry: Registry,
+    foundation: Foundation,
+    structure: Structure,
+    card: Card,
+    *,
+    context: int,
+    base: Path | None = None,
+    progress: Progress = no_progress,
+) -> Template:
+    """Find the template of a structure, or export it from the checkpoint (`base`, by default the recorded hint).
+
+    Raises NotFound when the checkpoint is not where it was, IntegrityError when it has other tensors, Unavailable
+    without the [export] extra: "structure not exported yet".
+    """
+    recipe = Recipe.like(foundation.recipe)
+    found = find_template(registry, foundation, structure, context, recipe)
+    if found is not None:
+        return found
+    torch_export = load_exporter(f"structure not exported yet: {structure.describe()}")
+    with registry.export_lock(lambda: progress("waiting for another export of this store")):
+        found = find_template(registry, foundation, structure, context, recipe)
+        if found is not None:  # the export that this one waited for
+            return found
+        checkpoint = find_checkpoint(registry, foundation, base, progress)
+        job = torch_export.Job(checkpoint, recipe, context, progress)
+        with quiet():
+            made = torch_export.export_template(job, structure, card)
+        return _record_template(registry, foundation, structure, made, job)
+
+
+def _record_template(
+    registry: Registry,
+    foundation: Foundation,
+    structure: Structure,
+    made: torch_export.ExportedTemplate,
+    job: torch_export.Job,
+) -> Template:
+    pte = read_pte(made.program)
+    check_links(pte, foundation.tensors)
+    _check_no_base_inside(pte, foundation, made.table)
+    empty = hollow(made.program, made.table)
+    return registry.add_template(
+        Template(
+            digest=Digest.of(empty),
+            foundation=foundation.file.digest,
+            structure=structure.to_json(),
+            context=job.context,
+            graph=job.recipe.graph,
+            executorch=job.recipe.libraries["executorch"],
+            hollow=registry.blobs.put_bytes(pack(empty)),
+            table=registry.blobs.put_bytes(made.table.to_bytes()),
+            program_size=len(made.program),
+            runtime=runtime_of(pte, job.recipe),
+            kv_cache_bytes=made.kv_cache_bytes,
+        )
+    )
+
+
+LIFTED_BYTES = 4096
+"""Scalars such as a norm's epsilon stay in the program on purpose; anything larger would be a weight."""
+
+
+def _check_no_base_inside(pte: Pte, foundation: Foundation, table: RelocationTable) -> None:
+    """Raises IntegrityError when a base weight stands inside the adapter's program."""
+    sites = {offset for slot in table.slots for offset in slot.data}
+    names = {tensor.key: tensor.names for tensor in foundation.tensors}
+    for part in pte.inline:
+        if part.offset not in sites:
+            owner = names.get(part.key, (part.key,))[0]
+            raise IntegrityError(f"{owner} ({part.size} bytes) is inside the adapter", key=part.key, size=part.size)
+    for constant in pte.constants:
+        if constant.offset not in sites and constant.size > LIFTED_BYTES:
+            raise IntegrityError(f"{constant.name or 'a constant'} ({constant.size} bytes) is inside the adapter")
+
+
+def find_checkpoint(registry: Registry, foundation: Foundation, base: Path | None, progress: Progress) -> Checkpoint:
+    """The checkpoint that a foundation came from, its tensor digests compared. Raises NotFound, IntegrityError."""
+    recorded = registry.base(foundation.base)
+    directory = base or Path(recorded.hint)
+    if base is None and not directory.is_dir():
+        raise NotFound(
+            f"the checkpoint of this foundation is no longer at {directory}",
+            hint="say where it is now: --base DIR",
+            path=str(directory),
+        )
+    progress("hashing the checkpoint")
+    checkpoint = read_base(directory)
+    found = fingerprint(checkpoint.tensors)
+    if found != foundation.base:
+        raise IntegrityError(
+            f"{directory} holds another model: its fingerprint is {found.short}, "
+            f"the foundation came from {foundation.base.short}",
+            hint="give the checkpoint that the foundation was exported from: --base DIR",
+            expected=str(foundation.base),
+            actual=str(found),
+        )
+    return checkpoint
+
+
+def load_exporter(what: str) -> Any:
+    """Import the torch half, late. Raises Unavailable where the [export] extra is not installed."""
+    if find_spec("torch") is None or find_spec("executorch") is None:
+        raise Unavailable(
+            f"{what}: needs torch and executorch",
+            hint="pip install 'ptdock[export]', or export it on a machine that has them",
+        )
+    with quiet():
+        from exporter import export  # noqa: PLC0415  torch takes seconds to import
+
+    return export

@@ -1,0 +1,149 @@
+"""Puts a structure's factors onto a module. Imports torch.
+
+Each adapted module takes the place of the plain one and keeps its `weight` and `bias`, so no base name moves.
+`B` arrives with the scaling folded in: no multiply by alpha stands in the graph, and one program serves every alpha.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from exporter.structure import ModuleStructure, Structure
+from registry.errors import InputError
+
+Factors = Mapping[str, torch.Tensor]
+
+
+def attach(root: nn.Module, structure: Structure, factors: Factors) -> dict[str, str]:
+    """Replace the structure's modules inside `root`, in place.
+
+    `factors` maps factor names to tensors (shapes in exporter.structure). Answers which parameter of `root`
+    (by its fully qualified name) holds which factor. Raises InputError for a module that cannot be adapted.
+    """
+    placed: dict[str, str] = {}
+    for name, shape in structure.modules.items():
+        plain = root.get_submodule(name)
+        own = {key.removeprefix(f"{name}."): nn.Parameter(value) for key, value in factors.items() if _of(key, name)}
+        adapted = _adapt(name, plain, shape, own)
+        parent, _, child = name.rpartition(".")
+        setattr(root.get_submodule(parent), child, adapted)
+        placed |= {f"{name}.{_attribute(role)}": f"{name}.{role}" for role in own}
+    _follow_rows(root, structure)
+    return placed
+
+
+def _of(factor: str, module: str) -> bool:
+    role = factor.removeprefix(f"{module}.")
+    return role != factor and ("." not in role or role == "lora_B.bias")
+
+
+def _attribute(role: str) -> str:
+    return role.replace(".", "_")
+
+
+def _adapt(name: str, plain: nn.Module, shape: ModuleStructure, own: dict[str, nn.Parameter]) -> nn.Module:
+    if shape.weight or (shape.bias and not isinstance(plain, nn.Linear)):
+        return _replace(plain, own)
+    if isinstance(plain, nn.Linear):
+        return AdaptedLinear(plain, own)
+    if isinstance(plain, nn.Embedding):
+        return AdaptedEmbedding(plain, own, shape.rows)
+    if type(plain).__name__ == "Conv1D":
+        return AdaptedConv1D(plain, own)
+    raise InputError(f"{name} is a {type(plain).__name__}; no adapter can stand on it", module=name)
+
+
+def _replace(plain: nn.Module, own: dict[str, nn.Parameter]) -> nn.Module:
+    """The same module with its own weight or bias, sharing nothing with a tied twin."""
+    copy = plain.__class__.__new__(plain.__class__)
+    copy.__dict__.update(plain.__dict__)
+    copy._parameters = dict(plain._parameters) | own  # noqa: SLF001  nn.Module offers no public shallow copy
+    return copy
+
+
+class AdaptedLinear(nn.Linear):
+    """`g*(Wx) + B(Ax) + b_B + b`, with `g` only for DoRA and each bias only where there is one; x is (tokens, in)."""
+
+    def __init__(self, plain: nn.Linear, own: dict[str, nn.Parameter]) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = plain.in_features, plain.out_features
+        self.weight, self.bias = plain.weight, own.get("bias", plain.bias)
+        self.lora_A, self.lora_B = own.get("lora_A"), own.get("lora_B")
+        self.lora_B_bias, self.dora_scale = own.get("lora_B.bias"), own.get("dora_scale")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.dora_scale is None:
+            y = functional.linear(x, self.weight, self.bias)
+            return y if self.lora_A is None else y + self._delta(x)
+        y = functional.linear(x, self.weight) * self.dora_scale + self._delta(x)
+        return y if self.bias is None else y + self.bias
+
+    def _delta(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(functional.linear(x, self.lora_A), self.lora_B, self.lora_B_bias)
+
+
+class AdaptedConv1D(nn.Module):
+    """GPT-2's Conv1D, whose weight is (in, out); `A` (r, in) and `B` (out, r) keep their shapes."""
+
+    def __init__(self, plain: nn.Module, own: dict[str, nn.Parameter]) -> None:
+        super().__init__()
+        self.nf, self.weight, self.bias = plain.nf, plain.weight, own.get("bias", plain.bias)
+        self.lora_A, self.lora_B = own.get("lora_A"), own.get("lora_B")
+        self.lora_B_bias, self.dora_scale = own.get("lora_B.bias"), own.get("dora_scale")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = functional.linear(x, self.weight.t())
+        if self.dora_scale is not None:
+            y = y * self.dora_scale
+        if self.lora_A is not None:
+            y = y + functional.linear(functional.linear(x, self.lora_A), self.lora_B, self.lora_B_bias)
+        return y + self.bias
+
+
+class AdaptedEmbedding(nn.Embedding):
+    """`E[id] + A[:, id]^T B^T`, and trained rows that replace `E[id]` where `id` is one of `rows`."""
+
+    def __init__(self, plain: nn.Embedding, own: dict[str, nn.Parameter], rows: tuple[int, ...]) -> None:
+        nn.Module.__init__(self)
+        self.num_embeddings, self.embedding_dim = plain.num_embeddings, plain.embedding_dim
+        self.padding_idx, self.weight = plain.padding_idx, plain.weight
+        self.lora_embedding_A, self.lora_embedding_B = own.get("lora_embedding_A"), own.get("lora_embedding_B")
+        self.rows = own.get("rows")
+        if self.rows is not None:
+            self.register_buffer("row_ids", torch.tensor(rows), persistent=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = functional.embedding(ids, self.weight)
+        if self.lora_embedding_A is not None:
+            low = functional.embedding(ids, self.lora_embedding_A.t())
+            x = x + functional.linear(low, self.lora_embedding_B)
+        if self.rows is None:
+            return x
+        match = (ids.unsqueeze(-1) == self.row_ids).to(x.dtype)
+        hit = match.sum(-1, keepdim=True)
+        return x * (1 - hit) + functional.linear(match, self.rows.t())
+
+
+class RowHead(nn.Module):
+    """A tied head beside trained rows: the same rows stand in the output matrix."""
+
+    def __init__(self, plain: nn.Module, rows: nn.Parameter, row_ids: torch.Tensor) -> None:
+        super().__init__()
+        self.plain, self.weight, self.rows = plain, plain.weight, rows
+        self.register_buffer("row_ids", row_ids.view(1, -1), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = self.plain(x)
+        return torch.scatter(logits, 1, self.row_ids, functional.linear(x, self.rows))
+
+
+def _follow_rows(root: nn.Module, structure: Structure) -> None:
+    for name, shape in structure.modules.items():
+        embedding = root.get_submodule(name)
+        head = getattr(root, "lm_head", None)
+        if shape.rows and isinstance(head, nn.Module) and head.weight is embedding.weight:
+            root.lm_head = RowHead(head, embedding.rows, embedding.row_ids)
