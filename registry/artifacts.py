@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from registry.digest import Descriptor, Digest
+from registry.manifest import Arm
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,10 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """What a publish came to: `outcome` is "version" (a new one), "build" (one more of a known version) or "unchanged"."""
+    """What a publish came to.
+
+    `outcome` is "version" (a new one), "build" (one more of a known version) or "unchanged".
+    """
 
     version: Version
     build: Build
@@ -164,20 +168,8 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """Which release a share of devices is offered: `share_bp` in 1/10000, `state` "open" or "halted".
-
-    `release` None means "keep what you have".
-    """
-
-    release: int | None
-    share_bp: int
-    state: str = "open"
-
-
-@dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel as its newest manifest states it; `sequence` 0 and no arms before the first release."""
+    """A channel as its newest manifest states it; `sequence` 0 before the first, when everyone keeps what they have."""
 
     name: str
     salt: str

@@ -1,0 +1,219 @@
+"""The blob store: immutable bytes, found by their digest.
+
+`BlobStore` is what the registry asks of any store; `LocalStore` is a directory in OCI image layout (`oci-layout`,
+`blobs/sha256/<hex>`; https://github.com/opencontainers/image-spec/blob/v1.1.0/image-layout.md), so that OCI tools can
+read it as it stands. A blob appears whole or not at all: it is written in `ingest/` while it is hashed, synced, and
+then linked to its name, which fails harmlessly when another process was first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from registry import files
+from registry.digest import CHUNK, Descriptor, Digest
+from registry.errors import InputError, IntegrityError, NotFound
+
+_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
+
+Progress = Callable[[int], None]
+
+
+class BlobStore(Protocol):
+    """Where blobs are. A store on a network keeps the same promises: put if absent, whole or not at all, durable."""
+
+    def put_bytes(self, data: bytes) -> Descriptor:
+        """Keep these bytes. Raises Unavailable when there is no space; then nothing is visible."""
+        ...
+
+    def put_file(
+        self, path: Path, *, expected: Digest | None = None, move: bool = False, progress: Progress | None = None
+    ) -> Descriptor:
+        """Keep a file's bytes; `move` gives the file itself away. `progress` gets each chunk's length in bytes.
+
+        Raises IntegrityError when the bytes are not `expected`, InputError when there is no such file, Unavailable.
+        """
+        ...
+
+    def size(self, digest: Digest) -> int | None:
+        """The stored size in bytes; None when the blob is absent."""
+        ...
+
+    def path(self, digest: Digest) -> Path:
+        """A read-only local file with the blob's bytes, to be read or mapped. Raises NotFound."""
+        ...
+
+    def read(self, digest: Digest) -> bytes:
+        """A small blob's bytes, hashed again. Raises NotFound, IntegrityError."""
+        ...
+
+    def descriptors(self) -> Iterator[Descriptor]:
+        """Every blob with its stored size, in the order of digests."""
+        ...
+
+    def delete(self, digest: Digest) -> None:
+        """Forget a blob; one that is absent is fine. Only the collector and repair call it."""
+        ...
+
+
+class LocalStore:
+    """A blob store in a directory: `<root>/blobs/sha256/<hex>`, unfinished files in `<root>/ingest`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._blobs = root / "blobs" / "sha256"
+        self._ingest = root / "ingest"
+
+    @classmethod
+    def create(cls, root: Path) -> LocalStore:
+        """Make the store's directories where they are missing. Raises Unavailable."""
+        store = cls(root)
+        with files.translated(root):
+            files.make_directory(store._blobs)
+            files.make_directory(store._ingest)
+        if not (root / "oci-layout").exists():
+            files.replace(root / "oci-layout", _LAYOUT)
+        return store
+
+    def put_bytes(self, data: bytes) -> Descriptor:
+        """Keep these bytes; a blob that is there already is not written again."""
+        descriptor = Descriptor.of(data)
+        with files.translated(self.root):
+            if self._known(descriptor):
+                return descriptor
+            with files.unfinished(self._ingest) as (fresh, file):
+                files.write(fresh, file, data)
+                self._adopt(fresh, descriptor)
+        return descriptor
+
+    def put_file(
+        self, path: Path, *, expected: Digest | None = None, move: bool = False, progress: Progress | None = None
+    ) -> Descriptor:
+        """Keep a file's bytes, hashed while they are copied; `move` links the file itself and removes its old name."""
+        try:
+            source = open(path, "rb")  # noqa: SIM115 - closed just below
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
+            raise InputError(
+                f"{path} is not a readable file", hint="check the path and its owner", path=str(path)
+            ) from error
+        with source, files.translated(self.root):
+            if move and os.fstat(source.fileno()).st_dev == self._ingest.stat().st_dev:
+                descriptor = self._take(path, source, expected, progress)
+            else:
+                descriptor = self._copy(path, source, expected, progress)
+            if move:
+                files.unlink(path)
+        return descriptor
+
+    def _copy(self, path: Path, source: BinaryIO, expected: Digest | None, progress: Progress | None) -> Descriptor:
+        with files.unfinished(self._ingest) as (fresh, file):
+            descriptor = _hash(source, progress, lambda chunk: files.write(fresh, file, chunk))
+            _compare(path, descriptor, expected)
+            self._adopt(fresh, descriptor)
+        return descriptor
+
+    def _take(self, path: Path, source: BinaryIO, expected: Digest | None, progress: Progress | None) -> Descriptor:
+        descriptor = _hash(source, progress)
+        _compare(path, descriptor, expected)
+        self._adopt(path, descriptor)
+        return descriptor
+
+    def _known(self, blob: Descriptor) -> bool:
+        """Whether the blob is there, whole; then its grace starts again and its name is made durable."""
+        path = self._at(blob.digest)
+        try:
+            if path.stat().st_size != blob.size:
+                return False
+            files.touch(path)
+        except FileNotFoundError:  # absent, or collected in between
+            return False
+        # Another process may have linked it an instant ago and not have synced the directory yet.
+        files.sync(self._blobs)
+        return True
+
+    def _adopt(self, fresh: Path, blob: Descriptor) -> None:
+        """Make a written file visible as the blob, unless the blob is there already."""
+        if self._known(blob):
+            return
+        files.protect(fresh)
+        files.sync(fresh)
+        path = self._at(blob.digest)
+        if not files.link(fresh, path) and path.stat().st_size != blob.size:
+            files.rename(fresh, path)  # a damaged blob: bytes that have this digest are the only right ones
+        files.sync(self._blobs)
+
+    def size(self, digest: Digest) -> int | None:
+        """The stored size in bytes; None when the blob is absent."""
+        try:
+            return self._at(digest).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def path(self, digest: Digest) -> Path:
+        """The blob's own file, mode 0444. Raises NotFound."""
+        path = self._at(digest)
+        if not path.is_file():
+            raise NotFound(f"the store holds no blob {digest}", hint="see `ptdock verify`", digest=str(digest))
+        return path
+
+    def read(self, digest: Digest) -> bytes:
+        """A small blob's bytes, hashed again. Raises NotFound, IntegrityError."""
+        data = self.path(digest).read_bytes()
+        if Digest.of(data) != digest:
+            raise IntegrityError(
+                f"blob {digest} is damaged: its bytes have the digest {Digest.of(data)}",
+                hint="`ptdock verify` names what depends on it",
+                expected=str(digest),
+                actual=str(Digest.of(data)),
+            )
+        return data
+
+    def descriptors(self) -> Iterator[Descriptor]:
+        """Every blob with its stored size, in the order of digests; other files in the directory are passed over."""
+        for name in sorted(entry.name for entry in os.scandir(self._blobs)):
+            if _HEX.fullmatch(name):
+                digest = Digest(bytes.fromhex(name))
+                size = self.size(digest)
+                if size is not None:
+                    yield Descriptor(digest, size)
+
+    def delete(self, digest: Digest) -> None:
+        """Forget a blob, durably; one that is absent is fine."""
+        files.unlink(self._at(digest))
+        files.sync(self._blobs)
+
+    def stale(self, before: float) -> list[Path]:
+        """Unfinished files that nobody has written to since `before` (Unix time in seconds): a crash left them."""
+        return sorted(path for path in self._ingest.iterdir() if path.stat().st_mtime < before)
+
+    def _at(self, digest: Digest) -> Path:
+        return self._blobs / digest.hex
+
+
+def _hash(source: BinaryIO, progress: Progress | None, sink: Callable[[bytes], None] | None = None) -> Descriptor:
+    """Read a file to its end in chunks of 1 MiB, hash it and hand each chunk to `sink`."""
+    hasher, size = hashlib.sha256(), 0
+    while chunk := source.read(CHUNK):
+        hasher.update(chunk)
+        size += len(chunk)
+        if sink:
+            sink(chunk)
+        if progress:
+            progress(len(chunk))
+    return Descriptor(Digest(hasher.digest()), size)
+
+
+def _compare(path: Path, actual: Descriptor, expected: Digest | None) -> None:
+    if expected is not None and actual.digest != expected:
+        raise IntegrityError(
+            f"{path} is not {expected}: its bytes have the digest {actual.digest}",
+            hint="fetch or write the file again",
+            expected=str(expected),
+            actual=str(actual.digest),
+        )
