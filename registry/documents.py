@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
@@ -86,9 +87,9 @@ class Fields:
         return value
 
     def number(self, name: str) -> float:
-        """A finite number; true is not one."""
+        """A number that a double holds; true is not one."""
         value = self._values.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
             raise self.refuse(name, "a number")
         return float(value)
 

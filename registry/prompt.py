@@ -1,4 +1,4 @@
-"""The prompt document: an adapter's (or the base's) chat format as plain text, so that a device needs no template engine.
+"""The prompt document: an adapter's or the base's chat format as plain text. A device needs no template engine.
 
 It is rendered at publish from the chat template; `vectors` are what the template itself answered, so that any
 reader in any language can check its own rendering, and its tokenizer.

@@ -64,6 +64,7 @@ def test_an_unknown_role_is_refused_with_the_known_ones():
         ("sampling", {"temperature": -1}, "out of range"),
         ("sampling", {"temperature": 1, "top_p": 1.5}, "out of range"),
         ("sampling", {"temperature": True}, "expected a number"),
+        ("sampling", {"temperature": 10**400}, "expected a number"),
         ("stop_token_ids", [-1], "integer from 0"),
         ("vectors", [{"messages": [], "text": ""}], "'token_ids' is missing"),
     ],
