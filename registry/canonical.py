@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections import Counter
 from typing import Any
 
 from registry.errors import FormatError
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def dumps(value: Any) -> bytes:
@@ -22,7 +26,7 @@ def _finite(text: str) -> float:
 
 
 def loads(data: bytes, *, what: str) -> Any:
-    """Parse JSON strictly: UTF-8 without BOM, no duplicate keys, no NaN or Infinity.
+    """Parse JSON strictly: UTF-8 without BOM, no duplicate keys, no NaN or Infinity, no lone surrogates.
 
     `what` names the document in the message. Raises FormatError.
     """
@@ -30,8 +34,7 @@ def loads(data: bytes, *, what: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(pairs)
         if len(table) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
+            twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
             raise FormatError(f"{what}: the key {twice!r} stands twice")
         return table
 
@@ -45,7 +48,12 @@ def loads(data: bytes, *, what: str) -> Any:
     if text.startswith("\ufeff"):
         raise FormatError(f"{what}: starts with a byte order mark", hint="save it as UTF-8 without BOM")
     try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_float=_finite)
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_float=_finite)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value  # noqa: TRY300  the check above belongs to the parse
+    except UnicodeEncodeError:  # such a text could be read, but never written
+        raise FormatError(f"{what}: a text holds half of a surrogate pair") from None
     except (json.JSONDecodeError, RecursionError) as error:
         raise FormatError(f"{what}: not JSON: {error}") from None
     except ValueError as error:  # an integer of more than 4300 digits
