@@ -19,28 +19,37 @@ from registry import canonical
 from registry.artifacts import ExternalTensor, Foundation
 from registry.digest import CHUNK, Descriptor, Digest
 from registry.errors import FormatError, InputError, IntegrityError, NotFound
-from registry.formats import Buffer, mapped
+from registry.formats import Buffer, mapped, pieces
 from registry.formats.layout import Layout
 from registry.formats.ptd import Entry, Ptd, read_ptd
 from registry.formats.pte import ExternalKey, Pte
 
-_CERTIFYING = re.compile(r"(|scale_|tensor_)([0-9a-f]{64})", re.ASCII)
+_CERTIFYING = re.compile(r"(scale_|tensor_)?[0-9a-f]{64}", re.ASCII)
 _SHOWN = 5  # as many faults are spelled out in a message; all of them are in its values
 
 
-def _tensor_prefix(dtype: str, sizes: Sequence[int], dim_order: Sequence[int]) -> bytes:
-    return canonical.dumps({"dtype": dtype, "sizes": list(sizes), "dim_order": list(dim_order)}) + b"\n"
+def _prefix(layout: Layout) -> bytes:
+    """What is hashed before a tensor's bytes: the canonical JSON of its layout and a line feed."""
+    document = {"dtype": layout.dtype, "sizes": list(layout.sizes), "dim_order": list(layout.dim_order)}
+    return canonical.dumps(document) + b"\n"
+
+
+def _certificates(parts: Iterable[Buffer], layout: Layout | None) -> tuple[Digest, frozenset[str]]:
+    """The digest of some bytes, given in pieces, and all the keys that certify them."""
+    plain, keyed = hashlib.sha256(), hashlib.sha256(_prefix(layout)) if layout else None
+    for part in parts:
+        plain.update(part)
+        if keyed:
+            keyed.update(part)
+    keys = {plain.hexdigest(), f"scale_{plain.hexdigest()}"} | ({f"tensor_{keyed.hexdigest()}"} if keyed else set())
+    return Digest(plain.digest()), frozenset(keys)
 
 
 def tensor_key(dtype: str, sizes: Sequence[int], dim_order: Sequence[int], data: Buffer) -> str:
     """The key that certifies an undelegated tensor: `tensor_` + SHA-256 of its layout's canonical JSON, LF, bytes."""
-    return "tensor_" + _hash(_tensor_prefix(dtype, sizes, dim_order), data)
-
-
-def _hash(prefix: bytes, data: Buffer) -> str:
-    hasher = hashlib.sha256(prefix)
+    hasher = hashlib.sha256(_prefix(Layout(dtype, tuple(sizes), tuple(dim_order))))
     hasher.update(data)
-    return hasher.hexdigest()
+    return f"tensor_{hasher.hexdigest()}"
 
 
 def certifying(key: str) -> bool:
@@ -50,12 +59,7 @@ def certifying(key: str) -> bool:
 
 def certify(key: str, data: Buffer, layout: Layout | None) -> bool:
     """Whether `key` certifies exactly these bytes; a `tensor_` key does so only together with its layout."""
-    match = _CERTIFYING.fullmatch(key)
-    if match is None:
-        return False
-    if match[1] != "tensor_":
-        return _hash(b"", data) == match[2]
-    return layout is not None and tensor_key(layout.dtype, layout.sizes, layout.dim_order, data) == key
+    return key in _certificates([data], layout)[1]
 
 
 def _join(faults: Sequence[str]) -> str:
@@ -112,8 +116,8 @@ def check_inline(pte: Pte, data: Buffer) -> None:
 
 
 def _external_tensor(entry: Entry, data: memoryview, names: tuple[str, ...], layout: Layout | None) -> ExternalTensor:
-    part = data[entry.offset : entry.offset + entry.size]
-    if certifying(entry.key) and not certify(entry.key, part, entry.layout):
+    digest, keys = _certificates(pieces(data, entry.offset, entry.offset + entry.size), entry.layout)
+    if certifying(entry.key) and entry.key not in keys:
         raise IntegrityError(
             f"{', '.join(names) or 'a tensor'}: its bytes are not what its key {entry.key} says",
             hint="the foundation is damaged: fetch or export it again",
@@ -125,7 +129,7 @@ def _external_tensor(entry: Entry, data: memoryview, names: tuple[str, ...], lay
     return ExternalTensor(
         key=entry.key,
         names=names,
-        digest=Digest.of(part),
+        digest=digest,
         size=entry.size,
         offset=entry.offset,
         dtype=stored.dtype,

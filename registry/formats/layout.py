@@ -131,3 +131,10 @@ def check_segments(spans: Iterator[Span], *, start: int, end: int, what: str) ->
         segments.append(span)
         start = span.end
     return tuple(segments)
+
+
+def pick(spans: tuple[Span, ...], index: int, *, what: str) -> Span:
+    """The span that an index in a file means; `what` names whose index. Raises FormatError where there is none."""
+    if index >= len(spans):
+        raise FormatError(f"{what} points at segment {index} of {len(spans)}")
+    return spans[index]

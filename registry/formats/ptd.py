@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from registry.errors import FormatError
 from registry.formats import Buffer
 from registry.formats.flatbuffer import Budget, Region, Table
-from registry.formats.layout import Layout, Span, check_segments, dense_layout
+from registry.formats.layout import Layout, Span, check_segments, dense_layout, pick
 
 _WHAT = ".ptd"
 _VERSION = 0  # the newest FlatTensor.version that ExecuTorch 1.5 writes
@@ -84,9 +84,7 @@ def _entry(table: Table, segments: tuple[Span, ...]) -> Entry:
     key, index = table.string(0), table.scalar(1, "I")
     if not key:
         raise FormatError(f"{_WHAT}: an entry has no key")
-    if index >= len(segments):
-        raise FormatError(f"{_WHAT}: {key} points at segment {index} of {len(segments)}")
-    span = segments[index]
+    span = pick(segments, index, what=f"{_WHAT}: {key}")
     return Entry(key, index, span.offset, span.size, _layout(table.table(2), key, span.size))
 
 

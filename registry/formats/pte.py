@@ -9,23 +9,20 @@ the runtime, what it is linked to is for us.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from registry.errors import FormatError
 from registry.formats import Buffer
 from registry.formats.flatbuffer import Budget, Region, Table
-from registry.formats.layout import Layout, Span, check_segments, dense_layout
+from registry.formats.layout import Layout, Span, check_segments, pick
+from registry.formats.plans import Method, Tensor, read_plans
 from registry.formats.xnnpack import Delegate, read_delegate
 
 _WHAT = ".pte"
 _VERSION = 0  # the newest Program.version that ExecuTorch 1.5 writes
 _HEADER = struct.Struct("<4sI3Q")  # magic, length, program size, segment base offset, segment data size
 _HEADER_AT = 8
-_TENSOR = 5  # Tensor in the union KernelTypes
-_EXTERNAL = 1  # TensorDataLocation.EXTERNAL
-_INLINE = 0  # DataLocation.INLINE
 
 XNNPACK = "XnnpackBackend"
 
@@ -59,15 +56,6 @@ class Constant:
     size: int
     layout: Layout | None
     name: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """An entry point and the number of its inputs and outputs."""
-
-    name: str
-    inputs: int
-    outputs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +116,7 @@ def _header(view: memoryview) -> _Header:
 def _inline(root: Table, segments: tuple[Span, ...]) -> dict[str, NamedBytes]:
     found: dict[str, NamedBytes] = {}
     for table in root.tables(7):
-        key, span = table.string(0), _segment(segments, table.scalar(1, "I"), "named data")
+        key, span = table.string(0), pick(segments, table.scalar(1, "I"), what=f"{_WHAT}: named data")
         if not key:
             raise FormatError(f"{_WHAT}: named data has no key")
         if key in found:
@@ -137,93 +125,19 @@ def _inline(root: Table, segments: tuple[Span, ...]) -> dict[str, NamedBytes]:
     return found
 
 
-def _segment(segments: tuple[Span, ...], index: int, user: str) -> Span:
-    if index >= len(segments):
-        raise FormatError(f"{_WHAT}: {user} points at segment {index} of {len(segments)}")
-    return segments[index]
-
-
-@dataclass(frozen=True, slots=True)
-class _Tensor:
-    """What one tensor value says about data: `key` if it is external, else its buffer's index in its list."""
-
-    key: str | None
-    name: str | None
-    layout: Layout
-    buffer: int
-    mutable: bool
-
-
-def _tensor(value: Table) -> _Tensor | None:
-    """The tensor in an EValue, if it is one that has data."""
-    kind, tensor = value.union(0)
-    if kind != _TENSOR or tensor is None:
-        return None
-    extra, buffer = tensor.table(9), tensor.scalar(5, "I")
-    name = extra.string(1) if extra else None
-    external = extra is not None and extra.scalar(2, "b") == _EXTERNAL
-    if external and not name:
-        raise FormatError(f"{_WHAT}: an external tensor has no name")
-    if not external and not buffer:
-        return None
-    what = f"{_WHAT}: {name or 'a constant'}"
-    layout = dense_layout(tensor.scalar(0, "b"), tensor.numbers(2, "i"), tensor.numbers(3, "B"), what=what)
-    return _Tensor(name if external else None, name, layout, buffer, tensor.table(6) is not None)
-
-
-@dataclass(slots=True)
-class _Plans:
-    """What the methods hold together."""
-
-    methods: list[Method]
-    operators: set[str]
-    delegates: list[tuple[str, Span]]
-    tensors: list[_Tensor]
-
-
-def _payload(delegate: Table, inline: tuple[Span, ...], segments: tuple[Span, ...]) -> tuple[str, Span]:
-    backend, processed = delegate.string(0), delegate.table(1)
-    if not backend or processed is None:
-        raise FormatError(f"{_WHAT}: a delegate has no backend or no payload")
-    spans = inline if processed.scalar(0, "b") == _INLINE else segments
-    return backend, _segment(spans, processed.scalar(1, "I"), f"{backend}'s payload")
-
-
-def _operators(plan: Table) -> Iterator[str]:
-    for operator in plan.tables(6):
-        name, overload = operator.string(0), operator.string(1)
-        if not name:
-            raise FormatError(f"{_WHAT}: an operator has no name")
-        yield f"{name}.{overload}" if overload else name
-
-
-def _plans(root: Table, segments: tuple[Span, ...]) -> _Plans:
-    inline = tuple(table.span(0) or Span(0, 0) for table in root.tables(3))
-    plans = _Plans([], set(), [], [])
-    for plan in root.tables(1):
-        name = plan.string(0)
-        if not name:
-            raise FormatError(f"{_WHAT}: a method has no name")
-        plans.methods.append(Method(name, len(plan.numbers(3, "i")), len(plan.numbers(4, "i"))))
-        plans.operators.update(_operators(plan))
-        plans.delegates.extend(_payload(table, inline, segments) for table in plan.tables(7))
-        plans.tensors.extend(tensor for value in plan.tables(2) if (tensor := _tensor(value)))
-    return plans
-
-
 def _subsegments(table: Table | None, segments: tuple[Span, ...]) -> tuple[Span, ...]:
     """The pieces of one segment, each running to the next one's start."""
     offsets = table.numbers(1, "Q") if table else ()
     if table is None or not offsets:
         return ()
-    span = _segment(segments, table.scalar(0, "I"), "constants")
+    span = pick(segments, table.scalar(0, "I"), what=f"{_WHAT}: constants")
     bounds = (*offsets, span.size)
     if any(end < start for start, end in pairwise(bounds)):
         raise FormatError(f"{_WHAT}: the constants' offsets do not ascend inside their segment of {span.size} bytes")
     return tuple(Span(span.offset + start, end - start) for start, end in pairwise(bounds))
 
 
-def _constants(root: Table, segments: tuple[Span, ...], tensors: list[_Tensor]) -> tuple[Constant, ...]:
+def _constants(root: Table, segments: tuple[Span, ...], tensors: list[Tensor]) -> tuple[Constant, ...]:
     """Constants and initial values of mutable tensors, wherever this schema has ever put them."""
     buffers = tuple(table.span(0) or Span(0, 0) for table in root.tables(2))
     fixed = buffers or _subsegments(root.table(5), segments)
@@ -245,7 +159,7 @@ def _delegates(view: memoryview, payloads: list[tuple[str, Span]], budget: Budge
     return tuple(read_delegate(view, span, budget) for span in distinct)
 
 
-def _asked(tensors: list[_Tensor], delegates: tuple[Delegate, ...]) -> tuple[ExternalKey, ...]:
+def _asked(tensors: list[Tensor], delegates: tuple[Delegate, ...]) -> tuple[ExternalKey, ...]:
     """Every key once. Raises FormatError if one is asked for in two ways."""
     asked = [ExternalKey(t.key, t.layout, t.layout.size) for t in tensors if t.key is not None]
     asked += [ExternalKey(c.key, None, c.size) for delegate in delegates for c in delegate.constants]
@@ -281,7 +195,7 @@ def read_pte(data: Buffer) -> Pte:
         raise FormatError(f"{_WHAT}: schema version {version}, this reader knows {_VERSION}", hint="upgrade ptdock")
     spans = (Span(header.base + table.scalar(0, "Q"), table.scalar(1, "Q")) for table in root.tables(4))
     segments = check_segments(spans, start=header.base, end=len(view), what=_WHAT)
-    plans, inline = _plans(root, segments), _inline(root, segments)
+    plans, inline = read_plans(root, segments), _inline(root, segments)
     delegates = _delegates(view, plans.delegates, budget)
     asked = _asked(plans.tensors, delegates)
     return Pte(
