@@ -16,8 +16,8 @@ from typing import TypeVar
 from registry.digest import Digest
 from registry.errors import FormatError, IntegrityError, NotFound, PtdockError, Unavailable
 from registry.formats import Buffer, mapped
-from registry.formats.pte import ExternalKey, Pte, read_pte
 from registry.formats.ptd import Ptd, read_ptd
+from registry.formats.pte import ExternalKey, Pte, read_pte
 
 T = TypeVar("T")
 

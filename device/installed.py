@@ -8,8 +8,9 @@ from pathlib import Path
 
 from device.checks import Checks
 from device.doctor import File
-from device.state import ActiveSet, DeviceState
+from device.sets import active_sets, files_of
 from device.store import DeviceStore
+from registry.device_state import ActiveSet, DeviceState
 from registry.digest import Descriptor
 from registry.errors import InputError, NotFound
 from registry.prompt import Prompt
@@ -41,10 +42,10 @@ def locate(directory: Path, adapter: str | None, channel: str | None = None) -> 
     """
     store = DeviceStore.open(directory)
     state = store.read_state() or DeviceState("")
-    name, active, entry = _choose(state.active_sets(), adapter, channel)
+    name, active, entry = _choose(active_sets(state), adapter, channel)
     line = active.line
     checks = Checks(store)
-    titles = active.files()
+    titles = files_of(active)
 
     def sound(blob: Descriptor) -> File:
         damage = checks.damage(blob)

@@ -1,8 +1,12 @@
 """Load an installed adapter and let it answer, through ExecuTorch's own runtime. Imports torch and executorch.
 
+    chat = Chat.open(directory, "pirate")
+    answer = chat.answer("What is the capital of France?", on_token=print)
+    chat = Chat.open(directory, "json")        # a swap: the same foundation file, another program
+
 A program is loaded with its foundation as the data file, never without: ExecuTorch 1.5's XNNPACK ends the whole
-process when a key is asked for and there is no data file. A swap is another `Model`: the KV cache belongs to the
-adapter that filled it, so the new one starts from an empty context.
+process when a key is asked for and there is no data file. The KV cache belongs to the adapter that filled it, so a
+swap starts from an empty context.
 """
 
 from __future__ import annotations
@@ -23,21 +27,10 @@ from tokenizers.decoders import DecodeStream
 from device.doctor import File, diagnose, explain
 from device.installed import Installed, locate
 from registry.errors import FormatError, InputError
+from registry.prompt import Message
 
 Chooser = Callable[[torch.Tensor], int]
 """Picks the next token from the logits, a tensor of shape (vocabulary,)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What was answered: the text, its token ids (without the stop token), and the seconds of each phase."""
-
-    text: str
-    tokens: tuple[int, ...]
-    prompt_tokens: int
-    load_seconds: float
-    prefill_seconds: float
-    decode_seconds: float
 
 
 def greedy(logits: torch.Tensor) -> int:
@@ -62,11 +55,11 @@ class Model:
             raise explain(error, program, foundation) from error
         longest = self._constant("get_max_seq_len", 1)[0]
         self.context: int = self._constant("get_max_context_len", longest)[0]
-        self._chunk: int = longest if self._constant("enable_dynamic_shape", False)[0] else 1  # noqa: FBT003
+        self._chunk: int = longest if self._constant("enable_dynamic_shape", False)[0] else 1
         self.stop_tokens = frozenset(self._constant("get_eos_ids"))
 
     def generate(self, prompt: Sequence[int], limit: int, choose: Chooser = greedy) -> Iterator[int]:
-        """Up to `limit` tokens that follow the prompt's, until the context is full; the caller knows when to stop.
+        """One to `limit` tokens that follow the prompt's, until the context is full; the caller may stop earlier.
 
         Raises InputError when the prompt is empty or leaves no room for an answer.
         """
@@ -75,13 +68,11 @@ class Model:
                 f"the prompt has {len(prompt)} tokens, the program takes 1 to {self.context}",
                 hint="shorten the prompt, or publish with a larger context",
             )
-        logits = self._prefill(prompt)
-        for position in range(len(prompt), len(prompt) + limit):
-            token = choose(logits)
+        token = choose(self._prefill(prompt))
+        yield token
+        for position in range(len(prompt), min(len(prompt) + limit - 1, self.context)):
+            token = choose(self._logits([token], position))
             yield token
-            if position >= self.context:
-                return
-            logits = self._logits([token], position)
 
     def _prefill(self, prompt: Sequence[int]) -> torch.Tensor:
         for start in range(0, len(prompt), self._chunk):
@@ -105,6 +96,66 @@ class Model:
         return [value.item() if isinstance(value, torch.Tensor) else value for value in values]
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was answered: the text, its token ids (without the stop token), and the seconds of each phase."""
+
+    text: str
+    tokens: tuple[int, ...]
+    prompt_tokens: int
+    prefill_seconds: float
+    decode_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """An installed adapter, loaded, with its tokenizer; `load_seconds` is what loading took."""
+
+    installed: Installed
+    model: Model
+    tokenizer: Tokenizer
+    load_seconds: float
+
+    @classmethod
+    def open(cls, directory: Path, adapter: str | None, channel: str | None = None) -> Chat:
+        """Load an installed adapter, or the base program when `adapter` is None.
+
+        Raises what `locate` and `Model` raise, and InputError where the release carries no tokenizer.
+        """
+        installed = locate(directory, adapter, channel)
+        began = time.perf_counter()
+        tokenizer = _tokenizer(installed)
+        model = Model(installed.program, installed.foundation)
+        return cls(installed, model, tokenizer, time.perf_counter() - began)
+
+    def answer(
+        self,
+        prompt: str,
+        *,
+        max_new_tokens: int = 128,
+        on_token: Callable[[str], None] | None = None,
+        choose: Chooser = greedy,
+    ) -> Answer:
+        """Answer one prompt, wrapped in the chat format where there is one; `on_token` gets the text as it comes."""
+        asked = self._encode(prompt)
+        stop = self.model.stop_tokens | frozenset(self.installed.prompt.stop_token_ids if self.installed.prompt else ())
+        voice = _Voice(self.tokenizer, on_token)
+        began = first = time.perf_counter()
+        for token in self.model.generate(asked, max_new_tokens, choose):
+            first = first if voice.tokens else time.perf_counter()
+            if token in stop:
+                break
+            voice.say(token)
+        return Answer(voice.text, tuple(voice.tokens), len(asked), first - began, time.perf_counter() - first)
+
+    def _encode(self, prompt: str) -> list[int]:
+        """The prompt's token ids; a chat format states every special token itself, so none is added to it."""
+        if self.installed.prompt is None:
+            return list(self.tokenizer.encode(prompt).ids)
+        text = self.installed.prompt.render([Message("user", prompt)])
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+
 def run(
     directory: Path,
     adapter: str | None,
@@ -112,38 +163,9 @@ def run(
     *,
     max_new_tokens: int = 128,
     on_token: Callable[[str], None] | None = None,
-    channel: str | None = None,
-    choose: Chooser = greedy,
 ) -> Answer:
-    """Ask an installed adapter, or the base program when `adapter` is None; `on_token` gets the text as it comes.
-
-    The prompt is wrapped in the adapter's chat format where its release carries one. Raises what `locate` and
-    `Model` raise, before anything is answered.
-    """
-    installed = locate(directory, adapter, channel)
-    began = time.perf_counter()
-    tokenizer = _tokenizer(installed)
-    model = Model(installed.program, installed.foundation)
-    loaded = time.perf_counter()
-    tokens = _encode(installed, tokenizer, prompt)
-    stop = model.stop_tokens | frozenset(installed.prompt.stop_token_ids if installed.prompt else ())
-    voice = _Voice(tokenizer, on_token)
-    answered: list[int] = []
-    first = loaded
-    for token in model.generate(tokens, max_new_tokens, choose):
-        first = first if answered else time.perf_counter()
-        if token in stop:
-            break
-        answered.append(token)
-        voice.say(token)
-    return Answer(
-        text=voice.text,
-        tokens=tuple(answered),
-        prompt_tokens=len(tokens),
-        load_seconds=loaded - began,
-        prefill_seconds=first - loaded,
-        decode_seconds=time.perf_counter() - first,
-    )
+    """Load an installed adapter, or the base program when `adapter` is None, and let it answer once."""
+    return Chat.open(directory, adapter).answer(prompt, max_new_tokens=max_new_tokens, on_token=on_token)
 
 
 class _Voice:
@@ -153,9 +175,11 @@ class _Voice:
         self._tokenizer = tokenizer
         self._stream = DecodeStream(skip_special_tokens=True)
         self._on_token = on_token or (lambda _: None)
+        self.tokens: list[int] = []
         self.text = ""
 
     def say(self, token: int) -> None:
+        self.tokens.append(token)
         piece = self._stream.step(self._tokenizer, token)
         if piece:
             self.text += piece
@@ -172,10 +196,3 @@ def _tokenizer(installed: Installed) -> Tokenizer:
         return Tokenizer.from_buffer(installed.tokenizer)
     except Exception as error:  # the library raises bare Exceptions
         raise FormatError(f"the tokenizer of release {installed.release} cannot be read: {error}") from error
-
-
-def _encode(installed: Installed, tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """The prompt's token ids; a chat format states every special token itself, so none is added to it."""
-    if installed.prompt is None:
-        return list(tokenizer.encode(prompt).ids)
-    return list(tokenizer.encode(installed.prompt.render(prompt), add_special_tokens=False).ids)

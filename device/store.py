@@ -16,8 +16,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from device.state import DeviceState
 from registry import files
+from registry.device_state import DeviceState
 from registry.digest import Digest
 from registry.errors import FormatError, IntegrityError, NotFound
 
