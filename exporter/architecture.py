@@ -120,7 +120,7 @@ def _rope(config: Mapping[str, Any]) -> Rope:
 
 
 def _check(config: Mapping[str, Any], spec: DecoderSpec) -> None:
-    refused = [
+    refused: list[tuple[str, Any, set[Any]]] = [
         ("hidden_act", config.get("hidden_act", "silu"), {"silu", "swish"}),
         ("partial_rotary_factor", config.get("partial_rotary_factor", 1.0), {1.0, None}),
         ("quantization_config", config.get("quantization_config"), {None}),
