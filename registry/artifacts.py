@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from registry import canonical
 from registry.digest import Descriptor, Digest
 from registry.manifest import Arm
 
@@ -101,6 +102,11 @@ class Template:
     runtime: Runtime
     kv_cache_bytes: int
 
+    @property
+    def structure_digest(self) -> Digest:
+        """The digest of the structure's canonical document."""
+        return Digest.of(canonical.dumps(self.structure))
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -108,6 +114,16 @@ class Source:
 
     files: Mapping[str, Descriptor]
     attachments: Mapping[str, Descriptor]
+
+    def to_bytes(self) -> bytes:
+        """The canonical list, whose digest names the source; attachments are no part of what was trained."""
+        files = {name: file.to_json() for name, file in self.files.items()}
+        return canonical.dumps({"schema": 1, "files": files})
+
+    @property
+    def digest(self) -> Digest:
+        """The source's name: equal files give an equal digest."""
+        return Digest.of(self.to_bytes())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,16 @@ writes) and `site/` (what channels offer, for any web server). Every change is o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import getpass
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from registry import canonical, files, founding, lookup, releasing, verification, withdrawing
 from registry.artifacts import (
     Base,
     Build,
@@ -33,52 +38,85 @@ from registry.artifacts import (
     Template,
     Version,
 )
+from registry.audit import Event
+from registry.blobs import LocalStore
+from registry.catalog import adapters, channels, content, foundations, log
+from registry.catalog.log import Change
+from registry.database import SCHEMA, Database
 from registry.digest import Descriptor, Digest
+from registry.errors import InputError, NotFound
+from registry.names import check_name
+from registry.publishing import Publication, publish
+
+_DATABASE = "registry.db"
 
 
 class Registry:
     """One registry: a database of links and a store of blobs.
 
     `blobs` is the store: `put_bytes(data)`, `put_file(path, move=False, progress=None)` answer a Descriptor;
-    `path(digest)` a read-only local file; `read(digest)` verified bytes; `size(digest)` None when absent.
+    `path(digest)` a read-only local file; `read(digest)` verified bytes; `size(digest)` None when absent. `home` is
+    the registry's directory; `database` is for its own modules.
     """
 
+    def __init__(
+        self, home: Path, database: Database, blobs: LocalStore, *, actor: str, clock: Callable[[], float]
+    ) -> None:
+        self.home = home
+        self.database = database
+        self.blobs = blobs
+        self._actor = actor
+        self._clock = clock
+
     @classmethod
-    def init(cls, home: Path, *, actor: str | None = None) -> Registry:
+    def init(cls, home: Path, *, actor: str | None = None, clock: Callable[[], float] = time.time) -> Registry:
         """Make an empty registry in `home` (made when absent), or bring an existing one to the newest schema.
 
         `actor` is who the audit log names; by default the operating system's user. Raises Unavailable
         when `home` cannot be written.
         """
-        raise NotImplementedError
+        try:
+            with files.translated(home):
+                files.make_directory(home)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise InputError(f"{home} is not a directory", hint="choose another home", path=str(home)) from error
+        store, database = LocalStore.create(home), Database.at(home / _DATABASE)
+        if database.schema() != SCHEMA:
+            database.upgrade()
+        registry = cls(home, database, store, actor=actor or _user(), clock=clock)
+        with registry._change() as change:
+            if not log.identity(change.session):
+                log.found(change, str(uuid.uuid4()))
+        return registry
 
     @classmethod
-    def open(cls, home: Path, *, actor: str | None = None) -> Registry:
+    def open(cls, home: Path, *, actor: str | None = None, clock: Callable[[], float] = time.time) -> Registry:
         """Open the registry in `home`.
 
         Raises NotFound when there is none (hint: `ptdock init`), Conflict when its schema is not this program's
         (hint: `ptdock db upgrade`).
         """
-        raise NotImplementedError
-
-    @property
-    def home(self) -> Path:
-        """The registry's directory."""
-        raise NotImplementedError
+        path = home / _DATABASE
+        if not path.is_file():
+            raise NotFound(f"no registry in {home}", hint="make one with `ptdock init`", path=str(home))
+        database = Database.at(path)
+        database.check_schema()
+        return cls(home, database, LocalStore(home), actor=actor or _user(), clock=clock)
 
     @property
     def site(self) -> Path:
         """The static tree that devices read: only what channels offer."""
-        raise NotImplementedError
+        return self.home / "site"
 
     @property
     def uuid(self) -> str:
         """The registry's identity, in every manifest."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return log.identity(session)
 
     def export_lock(self, waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
         """Hold the store's one export lock; `waiting` is called once when another process holds it."""
-        raise NotImplementedError
+        return files.locked(self.home / "export.lock", waiting)
 
     def add_base(self, base: Base, *, replace: bool = False) -> Base:
         """Record a base; its blobs (tensor table, files) are in the store already. Answers it as recorded.
@@ -86,15 +124,20 @@ class Registry:
         Known: a no-op, except that a new hint is kept. Other files (config, tokenizer) under a known fingerprint
         raise Conflict unless `replace`. Raises NotFound for a blob that is not in the store.
         """
-        raise NotImplementedError
+        with self._change() as change:
+            content.require(change, self.blobs, [base.tensors, *base.files.values()])
+            founding.add_base(change, base, replace=replace)
+            return lookup.base(change.session, base.fingerprint)
 
     def base(self, fingerprint: Digest) -> Base:
         """The base with this fingerprint. Raises NotFound."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return lookup.base(session, fingerprint)
 
     def bases(self) -> tuple[Base, ...]:
         """All bases, oldest first."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return foundations.bases(session)
 
     def add_foundation(self, foundation: Foundation, name: str, *, replace_name: bool = False) -> Foundation:
         """Record a foundation and name it; its base and blobs are recorded already. Answers it as recorded.
@@ -102,30 +145,40 @@ class Registry:
         The same bytes under the same name: a no-op (another recipe is remembered too). Raises Conflict when
         `name` means other bytes, unless `replace_name`; builds stay linked to the old ones by digest.
         """
-        raise NotImplementedError
+        check_name(name, what="foundation")
+        with self._change() as change:
+            content.require(change, self.blobs, [foundation.file, foundation.modules])
+            founding.add_foundation(change, foundation, name, replace_name=replace_name)
+            return lookup.foundation(change.session, foundation.file.digest)
 
     def foundation(self, ref: str | Digest) -> Foundation:
         """The foundation with this name or digest (`sha256:…`). Raises NotFound, listing the known names."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return lookup.foundation(session, ref)
 
     def find_foundation(self, base: Digest, recipe: Mapping[str, Any]) -> Foundation | None:
         """The foundation that this recipe made of this base, when it is recorded."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            digest = foundations.made_from(session, base, recipe)
+            return lookup.foundation(session, digest) if digest else None
 
     def foundations(self) -> tuple[Foundation, ...]:
         """All foundations, oldest first."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return tuple(lookup.foundation(session, digest) for digest in foundations.digests(session))
 
     def foundation_names(self) -> Mapping[str, Digest]:
         """What every name means, sorted by name."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return foundations.names(session)
 
     def remove_foundation(self, ref: str | Digest) -> Foundation:
         """Forget a foundation that no build and no release uses, with its names and templates.
 
         Raises Conflict with `dependants` otherwise. Its blobs stay until `gc`.
         """
-        raise NotImplementedError
+        with self._change() as change:
+            return founding.remove_foundation(change, ref)
 
     def add_template(self, template: Template) -> Template:
         """Record a template; its blobs are in the store, its foundation is recorded. The same again is a no-op.
@@ -133,21 +186,27 @@ class Registry:
         Raises Conflict when the same foundation, structure, context, graph and ExecuTorch version already gave
         other bytes, for then an export was not reproducible.
         """
-        raise NotImplementedError
+        with self._change() as change:
+            content.require(change, self.blobs, [template.hollow, template.table])
+            return founding.add_template(change, template)
 
     def find_template(
         self, foundation: Digest, structure: Mapping[str, Any], context: int, graph: int, executorch: str
     ) -> Template | None:
         """The template of this foundation, structure document, context length, graph and ExecuTorch version."""
-        raise NotImplementedError
+        key = (foundation, Digest.of(canonical.dumps(structure)), context, graph, executorch)
+        with self.database.read() as session:
+            return foundations.find_template(session, *key)
 
     def templates(self, foundation: Digest) -> tuple[Template, ...]:
         """A foundation's templates, oldest first."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return foundations.templates(session, foundation)
 
     def template_of(self, build: Build) -> Template:
         """The template that a build went through. Raises NotFound."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return lookup.template_of(session, build)
 
     def publish(
         self,
@@ -169,66 +228,90 @@ class Registry:
         `adapter@version` was made from another source ("immutable"), NotFound for a template or blob that is not
         recorded, InputError for a bad name or version.
         """
-        raise NotImplementedError
+        new = Publication(adapter, version, source, template, file, factors, lineage or {}, warnings)
+        new.check()
+        self.blobs.put_bytes(source.to_bytes())
+        with self._change() as change:
+            return publish(change, self.blobs, new)
 
     def find_version(self, adapter: str, source: Source) -> Version | None:
         """The newest version of `adapter` that has exactly these source files, so that a publisher can stop early."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            same = [found for found in adapters.versions(session, adapter) if found.source == source.digest]
+            return same[-1] if same else None
 
     def source(self, version: Version) -> Source:
         """The source files and attachments of a version. Raises NotFound."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return adapters.source(session, version)
 
     def adapters(self) -> tuple[str, ...]:
         """The names of all adapters, sorted."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return adapters.adapters(session)
 
     def versions(self, adapter: str) -> tuple[Version, ...]:
         """An adapter's versions in order of precedence (SemVer). Raises NotFound, listing the known adapters."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return lookup.versions(session, adapter)
 
     def version(self, ref: str) -> Version:
         """`NAME@VERSION`, or the highest version of `NAME` that is not yanked. Raises NotFound."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return lookup.version(session, ref)
 
     def builds(self, ref: str) -> tuple[Build, ...]:
         """All builds of a version, oldest first. Raises NotFound."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            found = lookup.version(session, ref)
+            return adapters.builds(session, found.adapter, found.version)
 
     def build(self, ref: str, foundation: str | Digest | None = None) -> Build:
         """The newest build of a version on a foundation that is not revoked, on any when None. Raises NotFound."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return lookup.build(session, ref, foundation)
 
     def yank(self, ref: str, reason: str) -> Version:
         """No new release may take this version; live ones keep it. Raises NotFound."""
-        raise NotImplementedError
+        with self._change() as change:
+            return withdrawing.yank(change, ref, reason)
 
     def unyank(self, ref: str) -> Version:
         """Undo `yank`. Raises NotFound."""
-        raise NotImplementedError
+        with self._change() as change:
+            return withdrawing.yank(change, ref, None)
 
     def revoke(self, ref: str, reason: str, foundation: str | Digest | None = None) -> tuple[Build, ...]:
         """Revoke a version's builds (on one foundation, or all); every channel that reaches one gets a new manifest."""
-        raise NotImplementedError
+        with self._change() as change:
+            revoked = withdrawing.revoke(change, self.blobs, ref, reason, foundation)
+        self.refresh_site()
+        return revoked
 
     def create_channel(self, name: str, **settings: Any) -> Channel:
         """Make a channel. Settings: `poll_seconds` (14400), `lifetime_seconds` of a manifest (2592000).
 
         Raises Conflict when it exists. A deleted channel's name may be used again: its sequence goes on.
         """
-        raise NotImplementedError
+        checked = releasing.check_settings(settings)
+        with self._change() as change:
+            return releasing.create_channel(change, name, checked)
 
     def delete_channel(self, name: str) -> None:
         """Withdraw a channel from the site; its manifests and its sequence are kept. Raises NotFound."""
-        raise NotImplementedError
+        with self._change() as change:
+            releasing.delete_channel(change, self.blobs, name)
+        self.refresh_site()
 
     def channel(self, name: str) -> Channel:
         """A channel's state. Raises NotFound, listing the known ones."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return lookup.channel(session, name)
 
     def channels(self) -> tuple[Channel, ...]:
         """All channels that are not deleted, by name."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return channels.channels(session)
 
     def create_release(
         self,
@@ -246,31 +329,51 @@ class Registry:
         every version has a build, newest foundation first. Raises Conflict with the matrix `holes` when a line
         lacks an adapter and `allow_holes` is not given, or for a yanked version; NotFound; InputError.
         """
-        raise NotImplementedError
+        request = releasing.Request(channel, refs, lines, share_bp, allow_holes, draft)
+        with self._change() as change:
+            result = releasing.create(change, self.blobs, request)
+        self.refresh_site()
+        return result
 
     def release(self, number: int) -> Release:
         """A release by its number. Raises NotFound."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return lookup.release(session, number)
 
     def releases(self) -> tuple[Release, ...]:
         """All releases, oldest first."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return channels.releases(session)
 
     def manifest(self, channel: str, sequence: int | None = None) -> bytes:
         """The bytes of a channel's newest manifest, or of an earlier one. Raises NotFound."""
-        raise NotImplementedError
+        with self.database.read() as session:
+            return self.blobs.read(lookup.manifest(session, channel, sequence).digest)
 
     def refresh_site(self) -> None:
         """Write the static tree again from what the channels offer; idempotent. Every channel change calls it."""
-        raise NotImplementedError
 
     def verify(self, *, fast: bool = False, progress: Callable[[int], None] | None = None) -> Report:
         """Check blobs against digests, rows against blobs, links against bytes, and the audit chain.
 
         `fast` checks sizes instead of hashing. `progress` gets the number of bytes hashed. Never raises for damage.
         """
-        raise NotImplementedError
+        with self.database.read() as session:
+            return verification.verify(session, self.blobs, fast=fast, progress=progress)
 
-    def events(self, limit: int | None = None) -> tuple[Mapping[str, Any], ...]:
-        """The audit log, newest first: at, actor, action, subject, before, after, prev, digest."""
-        raise NotImplementedError
+    def events(self, limit: int | None = None) -> tuple[Event, ...]:
+        """The audit log, newest first."""
+        with self.database.read() as session:
+            return tuple(log.events(session, limit))
+
+    @contextmanager
+    def _change(self) -> Iterator[Change]:
+        with self.database.write() as session:
+            yield Change(session, self._clock(), self._actor)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"uid {os.getuid()}"

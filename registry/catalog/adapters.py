@@ -1,0 +1,169 @@
+"""Adapters: their versions, the sources these were trained as, and their builds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Select, insert, select, update
+from sqlalchemy.orm import Session, aliased
+
+from registry import artifacts, names
+from registry import tables as t
+from registry.catalog.log import Change
+from registry.digest import Descriptor, Digest
+
+
+def adapters(session: Session) -> tuple[str, ...]:
+    """The names of all adapters, sorted."""
+    return tuple(session.scalars(select(t.Adapter.name).order_by(t.Adapter.name)))
+
+
+def versions(session: Session, adapter: str) -> tuple[artifacts.Version, ...]:
+    """An adapter's versions, lowest first by SemVer's precedence."""
+    rows = session.scalars(select(t.Version).where(t.Version.adapter == adapter))
+    return tuple(sorted((_version(row) for row in rows), key=lambda found: names.check_version(found.version)))
+
+
+def version(session: Session, adapter: str, number: str) -> artifacts.Version | None:
+    """One version, when it is recorded."""
+    row = session.get(t.Version, (adapter, number))
+    return _version(row) if row else None
+
+
+def _version(row: t.Version) -> artifacts.Version:
+    return artifacts.Version(row.adapter, row.version, row.source, row.lineage, row.created, row.yanked)
+
+
+def source(session: Session, of: artifacts.Version) -> artifacts.Source:
+    """The source files and attachments of a version."""
+    files = select(t.SourceFile.name, t.Blob.digest, t.Blob.size).join(t.Blob, t.Blob.digest == t.SourceFile.blob)
+    beside = select(t.Attachment.name, t.Blob.digest, t.Blob.size).join(t.Blob, t.Blob.digest == t.Attachment.blob)
+    here = (t.Attachment.adapter == of.adapter) & (t.Attachment.version == of.version)
+    return artifacts.Source(
+        files=_files(session, files.where(t.SourceFile.source == of.source).order_by(t.SourceFile.name)),
+        attachments=_files(session, beside.where(here).order_by(t.Attachment.name)),
+    )
+
+
+def _files(session: Session, query: Select[str, Digest, int]) -> dict[str, Descriptor]:
+    return {row.name: Descriptor(row.digest, row.size) for row in session.execute(query)}
+
+
+def insert_version(change: Change, new: artifacts.Version, source: artifacts.Source) -> None:
+    """Record a version that is not recorded yet, with its source and its adapter's name where they are new."""
+    session = change.session
+    if session.get(t.Adapter, new.adapter) is None:
+        session.execute(insert(t.Adapter).values(name=new.adapter, created=change.at))
+    if session.get(t.Source, new.source) is None:
+        session.execute(insert(t.Source).values(digest=new.source))
+        files = [{"source": new.source, "name": name, "blob": file.digest} for name, file in source.files.items()]
+        session.execute(insert(t.SourceFile), files)
+    values = {
+        "adapter": new.adapter,
+        "version": new.version,
+        "source": new.source,
+        "lineage": new.lineage,
+        "created": new.created,
+    }
+    session.execute(insert(t.Version).values(values))
+    beside = [
+        {"adapter": new.adapter, "version": new.version, "name": name, "blob": file.digest}
+        for name, file in source.attachments.items()
+    ]
+    if beside:
+        session.execute(insert(t.Attachment), beside)
+
+
+def set_yanked(change: Change, of: artifacts.Version, reason: str | None) -> None:
+    """Yank a version for a reason, or undo it with None."""
+    here = (t.Version.adapter == of.adapter) & (t.Version.version == of.version)
+    values = {"yanked": reason, "yanked_at": change.at if reason is not None else None}
+    change.session.execute(update(t.Version).where(here).values(values))
+
+
+def builds(
+    session: Session, adapter: str, number: str, foundation: Digest | None = None
+) -> tuple[artifacts.Build, ...]:
+    """A version's builds, on one foundation or on all, oldest first."""
+    query = _select_builds().where(t.Build.adapter == adapter, t.Build.version == number).order_by(t.Build.id)
+    if foundation is not None:
+        query = query.where(t.Build.foundation == foundation)
+    return _builds(session, query)
+
+
+def builds_on(session: Session, foundation: Digest) -> tuple[artifacts.Build, ...]:
+    """All builds on a foundation, oldest first."""
+    return _builds(session, _select_builds().where(t.Build.foundation == foundation).order_by(t.Build.id))
+
+
+def builds_of_line(session: Session, release: int, foundation: Digest) -> dict[str, artifacts.Build]:
+    """The builds of one line of a release, by adapter name."""
+    query = _select_builds().join(t.LineEntry, t.LineEntry.build == t.Build.id)
+    here = (t.LineEntry.release == release) & (t.LineEntry.foundation == foundation)
+    return {build.adapter: build for build in _builds(session, query.where(here).order_by(t.Build.adapter))}
+
+
+def build_id(session: Session, of: artifacts.Build) -> int:
+    """The row of a recorded build."""
+    same = (t.Build.adapter == of.adapter) & (t.Build.version == of.version) & (t.Build.digest == of.file.digest)
+    query = select(t.Build.id).where(same, t.Build.foundation == of.foundation).order_by(t.Build.id.desc())
+    return session.scalars(query).one()
+
+
+def through_template(session: Session, adapter: str, number: str, template: int) -> artifacts.Build | None:
+    """The build of a version through the template in this row."""
+    here = (t.Build.adapter == adapter) & (t.Build.version == number) & (t.Build.template == template)
+    found = _builds(session, _select_builds().where(here))
+    return found[0] if found else None
+
+
+def insert_build(change: Change, new: artifacts.Build, template: int) -> None:
+    """Record a build of a recorded version through the template in this row."""
+    values = {
+        "adapter": new.adapter,
+        "version": new.version,
+        "foundation": new.foundation,
+        "template": template,
+        "digest": new.file.digest,
+        "factors": new.factors.digest,
+        "warnings": list(new.warnings),
+        "created": change.at,
+    }
+    change.session.execute(insert(t.Build).values(values))
+
+
+def set_revoked(change: Change, revoked: Iterable[artifacts.Build], reason: str) -> None:
+    """Revoke builds for a reason; those that are revoked already keep theirs."""
+    for build in revoked:
+        row = (t.Build.id == build_id(change.session, build)) & t.Build.revoked.is_(None)
+        change.session.execute(update(t.Build).where(row).values(revoked=reason, revoked_at=change.at))
+
+
+def _select_builds() -> Select[t.Build, int, int, Digest]:
+    file, factors = aliased(t.Blob), aliased(t.Blob)
+    return (
+        select(
+            t.Build, file.size.label("size"), factors.size.label("factors_size"), t.Template.digest.label("template")
+        )
+        .join(file, file.digest == t.Build.digest)
+        .join(factors, factors.digest == t.Build.factors)
+        .join(t.Template, t.Template.id == t.Build.template)
+    )
+
+
+def _builds(session: Session, query: Select[t.Build, int, int, Digest]) -> tuple[artifacts.Build, ...]:
+    return tuple(_build(row.Build, row._mapping) for row in session.execute(query))  # noqa: SLF001 - its public name
+
+
+def _build(row: t.Build, beside: Mapping[Any, Any]) -> artifacts.Build:
+    return artifacts.Build(
+        adapter=row.adapter,
+        version=row.version,
+        foundation=row.foundation,
+        template=beside["template"],
+        file=Descriptor(row.digest, beside["size"]),
+        factors=Descriptor(row.factors, beside["factors_size"]),
+        warnings=tuple(row.warnings),
+        revoked=row.revoked,
+    )

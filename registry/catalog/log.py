@@ -1,0 +1,74 @@
+"""The audit log, and the transaction in which every change is made and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from registry import audit
+from registry import tables as t
+from registry.audit import Event
+from registry.digest import Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A transaction that changes something: its session, its time (Unix seconds) and who makes it."""
+
+    session: Session
+    now: float
+    actor: str
+
+    @property
+    def at(self) -> str:
+        """The time in ISO 8601, UTC, with microseconds: texts in the order of time."""
+        return datetime.fromtimestamp(self.now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def record(self, action: str, subject: str, *, before: Any = None, after: Any = None) -> Digest:
+        """Append an event to the log; answers its digest, the log's new head."""
+        number, prev = _last(self.session)
+        event = Event(number + 1, self.at, self.actor, action, subject, before, after, prev)
+        values = {**event.to_json(), "prev": event.prev, "digest": event.digest}
+        self.session.execute(insert(t.Event).values(values))
+        return event.digest
+
+
+def found(change: Change, uuid: str) -> None:
+    """Give an empty database its identity, which the log starts from."""
+    change.session.execute(insert(t.Identity).values(id=1, uuid=uuid, created=change.at))
+    change.record("registry.init", uuid)
+
+
+def identity(session: Session) -> str:
+    """The registry's UUID; empty before `found`."""
+    return session.scalar(select(t.Identity.uuid)) or ""
+
+
+def head(session: Session) -> Digest:
+    """The digest of the newest event, or what the first one would follow."""
+    return _last(session)[1]
+
+
+def _last(session: Session) -> tuple[int, Digest]:
+    row = session.execute(select(t.Event.id, t.Event.digest).order_by(t.Event.id.desc()).limit(1)).first()
+    return (row.id, row.digest) if row else (0, audit.genesis(identity(session)))
+
+
+def events(session: Session, limit: int | None = None) -> list[Event]:
+    """The log, newest first."""
+    return [_event(row) for row in session.scalars(select(t.Event).order_by(t.Event.id.desc()).limit(limit))]
+
+
+def chain(session: Session) -> Iterator[tuple[Event, Digest]]:
+    """The log, oldest first, each event beside its recorded digest."""
+    for row in session.scalars(select(t.Event).order_by(t.Event.id).execution_options(yield_per=1000)):
+        yield _event(row), row.digest
+
+
+def _event(row: t.Event) -> Event:
+    return Event(row.id, row.at, row.actor, row.action, row.subject, row.before, row.after, row.prev)

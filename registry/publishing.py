@@ -1,0 +1,127 @@
+"""What a publish means: which version it is, and whether it adds a version, a build or nothing.
+
+A version is what was trained, so its source never changes; a build is that version through one template. Publishing
+the same again is a no-op, and so is publishing other files that give the very same program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from registry.artifacts import Build, PublishResult, Source, Template, Version
+from registry.blobs import BlobStore
+from registry.catalog import adapters, content, foundations
+from registry.catalog.log import Change
+from registry.digest import Descriptor
+from registry.errors import Conflict, InputError, IntegrityError, NotFound
+from registry.names import check_name, check_version
+
+FIRST = "1.0.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Everything that a publisher hands over; its bytes are in the store already. `version` None: choose one."""
+
+    adapter: str
+    version: str | None
+    source: Source
+    template: Template
+    file: Descriptor
+    factors: Descriptor
+    lineage: Mapping[str, Any] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+    def check(self) -> None:
+        """Raise InputError for a name, version or source that can never be recorded."""
+        check_name(self.adapter, what="adapter")
+        if self.version is not None:
+            check_version(self.version)
+        if not self.source.files:
+            raise InputError(f"{self.adapter} has no source files", hint="an adapter has at least a config and tensors")
+
+    def blobs(self) -> list[Descriptor]:
+        """Every blob that the rows will refer to, the source list among them."""
+        beside = [*self.source.files.values(), *self.source.attachments.values()]
+        return [self.file, self.factors, Descriptor.of(self.source.to_bytes()), *beside]
+
+
+def publish(change: Change, store: BlobStore, new: Publication) -> PublishResult:
+    """Record a publication. Raises Conflict ("immutable"), NotFound, IntegrityError (an export that varies)."""
+    template = foundations.template_id(change.session, new.template)
+    if template is None:
+        raise NotFound(
+            "the template is not recorded", hint="record it before the build", digest=str(new.template.digest)
+        )
+    number = new.version or _next(change, new)
+    content.require(change, store, new.blobs())
+    known = adapters.version(change.session, new.adapter, number)
+    if known is not None:
+        return _add_to(change, new, known, template)
+    version = Version(new.adapter, number, new.source.digest, new.lineage, change.at, None)
+    adapters.insert_version(change, version, new.source)
+    return PublishResult(version, _insert(change, new, version, template), "version")
+
+
+def _next(change: Change, new: Publication) -> str:
+    """The next patch after the highest version; the highest itself when it has this source, or this very program."""
+    versions = adapters.versions(change.session, new.adapter)
+    if not versions:
+        return FIRST
+    highest = versions[-1]
+    builds = adapters.builds(change.session, new.adapter, highest.version, new.template.foundation)
+    if highest.source == new.source.digest or any(build.file == new.file for build in builds):
+        return highest.version
+    return str(check_version(highest.version).next_version("patch"))
+
+
+def _add_to(change: Change, new: Publication, version: Version, template: int) -> PublishResult:
+    """A publication of a version that is recorded: one more build of it, or nothing new."""
+    builds = adapters.builds(change.session, version.adapter, version.version, new.template.foundation)
+    equal = [build for build in builds if build.file == new.file]
+    if equal:
+        return PublishResult(version, equal[-1], "unchanged")
+    if version.source != new.source.digest:
+        raise Conflict(
+            f"{version.adapter}@{version.version} is immutable: it was made from another source",
+            hint="publish under another version, or without one: the next is chosen then",
+            expected=str(version.source),
+            actual=str(new.source.digest),
+        )
+    before = adapters.through_template(change.session, version.adapter, version.version, template)
+    if before is not None:
+        raise IntegrityError(
+            f"{version.adapter}@{version.version} through the same template gave another program before",
+            hint="the first one stays; please report this: relinking must be reproducible",
+            expected=str(before.file.digest),
+            actual=str(new.file.digest),
+        )
+    return PublishResult(version, _insert(change, new, version, template), "build")
+
+
+def _insert(change: Change, new: Publication, version: Version, template: int) -> Build:
+    build = Build(
+        adapter=version.adapter,
+        version=version.version,
+        foundation=new.template.foundation,
+        template=new.template.digest,
+        file=new.file,
+        factors=new.factors,
+        warnings=tuple(new.warnings),
+        revoked=None,
+    )
+    adapters.insert_build(change, build, template)
+    change.record("adapter.publish", f"{version.adapter}@{version.version}", after=_state(version, build))
+    return build
+
+
+def _state(version: Version, build: Build) -> dict[str, Any]:
+    return {
+        "source": str(version.source),
+        "foundation": str(build.foundation),
+        "template": str(build.template),
+        "build": str(build.file.digest),
+        "factors": str(build.factors.digest),
+    }

@@ -1,0 +1,48 @@
+"""How versions are withdrawn: yanked (no new release takes it) or revoked (no device may run its builds any more)."""
+
+from __future__ import annotations
+
+from registry import lookup, releasing
+from registry.artifacts import Build, Version
+from registry.blobs import BlobStore
+from registry.catalog import adapters, channels
+from registry.catalog.log import Change
+from registry.digest import Digest
+from registry.errors import InputError, NotFound
+
+
+def yank(change: Change, ref: str, reason: str | None) -> Version:
+    """Yank a version for a reason, or undo it with None; twice is once."""
+    if reason == "":
+        raise InputError("a yank needs a reason", hint="say why, in a few words")
+    before = lookup.version(change.session, ref)
+    if before.yanked == reason:
+        return before
+    adapters.set_yanked(change, before, reason)
+    action = "adapter.unyank" if reason is None else "adapter.yank"
+    subject = f"{before.adapter}@{before.version}"
+    change.record(action, subject, before=before.yanked, after=reason)
+    return lookup.version(change.session, subject)
+
+
+def revoke(
+    change: Change, store: BlobStore, ref: str, reason: str, foundation: str | Digest | None
+) -> tuple[Build, ...]:
+    """Revoke a version's builds and issue the manifest of every channel that ever offered one; twice is once."""
+    if not reason:
+        raise InputError("a revocation needs a reason", hint="say why, in a few words")
+    session = change.session
+    of = lookup.version(session, ref)
+    where = None if foundation is None else lookup.foundation_digest(session, foundation)
+    builds = adapters.builds(session, of.adapter, of.version, where)
+    if not builds:
+        raise NotFound(f"{of.adapter}@{of.version} has no build there", hint="see `ptdock adapter show`")
+    fresh = [build for build in builds if build.revoked is None]
+    if fresh:
+        adapters.set_revoked(change, fresh, reason)
+        digests = [str(build.file.digest) for build in fresh]
+        change.record("adapter.revoke", f"{of.adapter}@{of.version}", after={"reason": reason, "builds": digests})
+        for name in sorted({name for build in fresh for name in channels.reaching(session, build)}):
+            channel = lookup.channel(session, name)
+            releasing.issue(change, store, channel, channel.arms)
+    return adapters.builds(session, of.adapter, of.version, where)
