@@ -1,0 +1,56 @@
+"""What every command gets: where the store is, how to answer, and how to say what goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from console.progress import Progress, own_stderr
+
+if TYPE_CHECKING:
+    from registry.service import Registry
+
+
+@dataclass(slots=True)
+class App:
+    """One run of the command line. Answers go to standard output, everything else to standard error."""
+
+    home: Path = Path()
+    json: bool = False
+    quiet: bool = False
+    stderr: TextIO = field(default_factory=own_stderr, repr=False)
+
+    def registry(self) -> Registry:
+        """The store at `home`. Raises NotFound when there is none."""
+        from registry.service import Registry  # noqa: PLC0415 - sqlalchemy takes a quarter of a second
+
+        return Registry.open(self.home)
+
+    def answer(self, document: Any, text: str) -> None:
+        """The command's one answer: `document` with --json, else `text`, which may be empty."""
+        if self.json:
+            click.echo(json.dumps(document, indent=2, ensure_ascii=False).encode())
+        elif text:
+            click.echo(text, color=colour())
+
+    def note(self, text: str) -> None:
+        """A remark beside the answer, silent with --quiet."""
+        if not self.quiet:
+            click.echo(text, file=self.stderr, color=colour())
+
+    def progress(self) -> Progress:
+        """A context manager that tells the phases of long work."""
+        return Progress(self.stderr, quiet=self.quiet)
+
+
+def colour() -> bool | None:
+    """False where NO_COLOR asks for none (https://no-color.org), else None: only on terminals."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+pass_app = click.make_pass_decorator(App)

@@ -1,0 +1,225 @@
+"""`ptdock foundation`: one .ptd for a base and all of its adapters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from console import documents, render
+from console.app import App, pass_app
+from console.options import PATH
+from console.verbs import Noun
+
+if TYPE_CHECKING:
+    from registry.artifacts import Foundation, Template
+    from registry.service import Registry
+
+
+@click.group(cls=Noun)
+def foundation() -> None:
+    """One .ptd for a base and all of its adapters."""
+
+
+@foundation.command()
+@click.argument("base", metavar="BASE", type=PATH)
+@click.option("--name", required=True, help="What to call it.")
+@click.option("--context", type=click.IntRange(min=1), help="Positions of the base program; by default up to 2048.")
+@click.option("--dtype", default="fp32", show_default=True, metavar="fp32|fp16", help="What the weights are stored as.")
+@click.option("--backend", default="xnnpack", show_default=True, help="What runs the programs.")
+@click.option(
+    "--structure",
+    "structures",
+    multiple=True,
+    metavar="SPEC",
+    help="Also make this template, such as r8:q_proj,v_proj.",
+)
+@click.option("--replace-name", is_flag=True, help="Let the name mean these bytes from now on.")
+@pass_app
+def export(
+    app: App,
+    base: Path,
+    name: str,
+    context: int | None,
+    dtype: str,
+    backend: str,
+    structures: tuple[str, ...],
+    replace_name: bool,
+) -> None:
+    """Export the checkpoint directory BASE: its foundation and the program without an adapter."""
+    from exporter.foundation import ExportOptions, export_foundation
+    from exporter.recipe import Recipe, check_backend, check_dtype
+
+    recipe = Recipe(check_dtype(dtype), check_backend(backend))
+    registry = app.registry()
+    with app.progress() as progress:
+        made = export_foundation(registry, base, name, ExportOptions(context, recipe, replace_name), progress)
+        templates = [
+            add_structure(registry, made.foundation, spec, made.base_program.context, base, progress)
+            for spec in structures
+        ]
+    names = documents.names_of(registry.foundation_names(), made.foundation.file.digest)
+    document = {
+        **documents.foundation(made.foundation, names, name),
+        "fresh": made.fresh,
+        "seconds": made.seconds,
+        "base_program": template_document(made.base_program),
+        "templates": [template_document(each) for each in templates],
+    }
+    verb = "exported" if made.fresh else "was exported already:"
+    app.answer(
+        document,
+        f"{render.good(name)} {verb} {made.foundation.file.digest}\n"
+        + render.fields(
+            [
+                ("foundation", f"{render.size(made.foundation.file.size)}, {len(made.foundation.tensors)} tensors"),
+                ("base program", f"{render.size(made.base_program.program_size)}, context {made.base_program.context}"),
+                ("KV cache", render.size(made.base_program.kv_cache_bytes)),
+                *(("template", describe(each)) for each in templates),
+                ("took", render.seconds(made.seconds)),
+            ]
+        ),
+    )
+
+
+@foundation.command("list")
+@pass_app
+def list_(app: App) -> None:
+    """List the foundations, oldest first."""
+    registry = app.registry()
+    names = registry.foundation_names()
+    found = [documents.foundation(each, documents.names_of(names, each.file.digest)) for each in registry.foundations()]
+    rows = [
+        (", ".join(each["names"]) or "-", each["digest"][:19], render.size(each["size"]), each["recipe"]["dtype"])
+        for each in found
+    ]
+    app.answer(found, render.table(("name", "digest", "size", "dtype"), rows, right={2}))
+
+
+@foundation.command()
+@click.argument("name")
+@click.option("--card", type=PATH, metavar="FILE", help="Write what `adapter check` needs to this file (- prints it).")
+@click.option("--tensors", is_flag=True, help="List the tensors too.")
+@pass_app
+def show(app: App, name: str, card: Path | None, tensors: bool) -> None:
+    """Show a foundation by its name or digest: recipe, tensors, templates."""
+    registry = app.registry()
+    found = registry.foundation(name)
+    if card is not None:
+        write_card(app, registry, found, card)
+        return
+    names = documents.names_of(registry.foundation_names(), found.file.digest)
+    templates = registry.templates(found.file.digest)
+    document = {
+        **documents.foundation(found, names, name if name in names else None),
+        "templates": [template_document(each) for each in templates],
+        "tensors": documents.tensors(found),
+    }
+    app.answer(document, _foundation_text(document, templates, with_tensors=tensors))
+
+
+def write_card(app: App, registry: Registry, found: Foundation, target: Path) -> None:
+    """Write a foundation's card: what a trainer needs to check an adapter without a store."""
+    from exporter.publish import card_of
+    from registry import canonical
+    from registry.digest import Descriptor
+
+    data = canonical.dumps(card_of(registry, found).to_json())
+    if str(target) == "-":
+        click.echo(data, nl=False)
+        return
+    target.write_bytes(data)
+    app.answer(
+        {"file": str(target), **Descriptor.of(data).to_json(), "foundation": str(found.file.digest)},
+        f"wrote {render.clean(target)} ({render.size(len(data))})",
+    )
+
+
+def _foundation_text(document: dict[str, Any], templates: tuple[Template, ...], *, with_tensors: bool) -> str:
+    recipe = document["recipe"]
+    libraries = ", ".join(f"{name} {version}" for name, version in sorted(recipe["libraries"].items()))
+    text = render.fields(
+        [
+            ("name", ", ".join(document["names"]) or "(none)"),
+            ("digest", document["digest"]),
+            ("size", f"{render.size(document['size'])}, {document['tensor_count']} tensors"),
+            ("base", document["base"]),
+            ("weights", f"{recipe['dtype']}, {recipe['quantization'] or 'not quantized'}, {recipe['backend']}"),
+            ("made by", libraries),
+            *(("template", describe(each)) for each in templates),
+        ]
+    )
+    if not with_tensors:
+        return text
+    rows = [
+        (", ".join(each["names"]) or each["key"], each["dtype"], each["shape"], render.size(each["size"]))
+        for each in document["tensors"]
+    ]
+    return text + "\n\n" + render.table(("tensor", "dtype", "shape", "size"), rows, right={3})
+
+
+@foundation.command()
+@click.argument("name")
+@pass_app
+def verify(app: App, name: str) -> None:
+    """Recompute a foundation's digest and that of each of its tensors from the file."""
+    from registry.digest import Digest
+    from registry.errors import IntegrityError
+
+    registry = app.registry()
+    found = registry.foundation(name)
+    path = registry.blobs.path(found.file.digest)
+    with app.progress() as progress:
+        progress.phase("hashing the foundation", found.file.size)
+        actual = Digest.of_file(path, progress.bytes)
+    if actual != found.file.digest:
+        raise IntegrityError(
+            f"the foundation {name} is damaged: its bytes have the digest {actual}",
+            hint="`ptdock verify` names what depends on it",
+            expected=str(found.file.digest),
+            actual=str(actual),
+        )
+    app.answer(
+        {"name": name, **found.file.to_json(), "sound": True},
+        f"{render.good('sound')}: {found.file.digest}, {render.size(found.file.size)}",
+    )
+
+
+@foundation.command()
+@click.argument("name")
+@pass_app
+def remove(app: App, name: str) -> None:
+    """Forget a foundation that no build and no release uses; its bytes stay until gc."""
+    removed = app.registry().remove_foundation(name)
+    app.answer(
+        {"name": name, **removed.file.to_json(), "removed": True},
+        f"removed {render.bold(name)} ({removed.file.digest})",
+    )
+
+
+def describe(template: Template) -> str:
+    """A template in one line."""
+    from exporter.structure import Structure
+
+    structure = Structure.from_json(template.structure).describe()
+    return f"{structure}, context {template.context}, {render.size(template.program_size)}"
+
+
+def template_document(template: Template) -> dict[str, Any]:
+    """A template as JSON, its structure in words beside."""
+    from exporter.structure import Structure
+
+    return documents.template(template, Structure.from_json(template.structure).describe())
+
+
+def add_structure(
+    registry: Registry, found: Foundation, spec: str, context: int, base: Path | None, progress: Any
+) -> Template:
+    """Find or export the template that a spec such as `r8:q_proj,v_proj` means."""
+    from exporter.foundation import add_template
+    from exporter.publish import card_of
+    from exporter.structure import parse_spec
+
+    card = card_of(registry, found)
+    return add_template(registry, found, parse_spec(spec, card), card, context=context, base=base, progress=progress)

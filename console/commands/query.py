@@ -1,0 +1,95 @@
+"""`ptdock manifest` and `ptdock plan`: what a channel says, and what one device would do about it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from console import render
+from console.app import App, pass_app
+from console.options import PATH
+from console.verbs import Verb
+from registry.errors import InputError
+
+if TYPE_CHECKING:
+    from registry.plan import Plan
+    from registry.release import AdapterEntry
+    from registry.service import Registry
+
+
+@click.command(cls=Verb)
+@click.argument("channel")
+@click.option("--sequence", type=click.IntRange(min=1), help="An earlier manifest instead of the newest.")
+@pass_app
+def manifest(app: App, channel: str, sequence: int | None) -> None:
+    """Print a channel's manifest, byte for byte as devices read it."""
+    click.echo(app.registry().manifest(channel, sequence), nl=sys.stdout.isatty())
+
+
+@click.command(cls=Verb)
+@click.argument("channels", nargs=-1, required=True, metavar="CHANNEL...")
+@click.option("--device", "file", type=PATH, required=True, metavar="FILE", help="The device's state (- reads it).")
+@click.option("--delete-first", is_flag=True, help="Let the device delete what it runs when it cannot hold both.")
+@pass_app
+def plan(app: App, channels: tuple[str, ...], file: Path, delete_first: bool) -> None:
+    """Show what one device would download, keep, activate and delete, and why."""
+    answer = make_plan(app.registry(), channels, _read(file), delete_first=delete_first)
+    app.answer(answer.to_json(), plan_text(answer))
+
+
+def make_plan(registry: Registry, channels: tuple[str, ...], device: bytes, *, delete_first: bool) -> Plan:
+    """The plan for a device that states `device` (registry.device_state), from the channels' newest manifests."""
+    from registry.device_state import DeviceState
+    from registry.manifest import Manifest
+    from registry.plan import pins
+    from registry.plan import plan as plan_for
+    from registry.release import ReleaseDocument
+
+    state = DeviceState.from_bytes(device)
+    manifests = [Manifest.from_bytes(registry.manifest(channel)) for channel in channels]
+    releases = {
+        pin.digest: ReleaseDocument.from_bytes(registry.blobs.read(pin.digest)) for pin in pins(manifests, state)
+    }
+    return plan_for(manifests, releases, state, now=int(time.time()), delete_first=delete_first)
+
+
+def _read(file: Path) -> bytes:
+    if str(file) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, IsADirectoryError):
+        raise InputError(f"{file}: no such file", hint="a JSON document with at least an id; - reads it") from None
+
+
+def plan_text(answer: Plan) -> str:
+    """A plan for people: what is downloaded, what changes, and why."""
+    parts = []
+    if answer.download:
+        rows = [
+            (each.kind, each.adapter or "", render.size(each.file.size), each.file.digest) for each in answer.download
+        ]
+        parts.append(render.table(("download", "adapter", "size", "digest"), rows, right={2}))
+    changes = [
+        ("activate", f"{each.channel}: release {each.set.release}, {_adapters(each.set.line.adapters)}")
+        for each in answer.activate
+    ]
+    changes += [
+        ("deactivate", f"{each.channel}: {each.adapter}@{each.version} ({each.why})") for each in answer.deactivate
+    ]
+    totals = [
+        ("delete", render.plural(len(answer.delete), "file") if answer.delete else None),
+        ("bytes", render.size(answer.bytes)),
+        ("peak disk", render.size(answer.peak_disk)),
+    ]
+    parts.append(render.fields([*changes, *totals]))
+    parts.append(render.findings([(each.level, each.channel, each.text, "") for each in answer.reasons]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _adapters(entries: tuple[AdapterEntry, ...]) -> str:
+    return ", ".join(f"{entry.name}@{entry.version}" for entry in entries) or "no adapters"

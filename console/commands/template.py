@@ -1,0 +1,54 @@
+"""`ptdock template`: hollow programs, one for each structure of adapters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from console import render
+from console.app import App, pass_app
+from console.commands.foundation import add_structure, template_document
+from console.options import PATH, foundation_option
+from console.verbs import Noun
+
+
+@click.group(cls=Noun)
+def template() -> None:
+    """Hollow programs, one for each structure of adapters."""
+
+
+@template.command("list")
+@foundation_option()
+@pass_app
+def list_(app: App, foundation: str) -> None:
+    """List a foundation's templates, oldest first."""
+    registry = app.registry()
+    found = [template_document(each) for each in registry.templates(registry.foundation(foundation).file.digest)]
+    rows = [
+        (each["description"], each["context"], render.size(each["size"]), render.size(each["hollow"]["size"]))
+        for each in found
+    ]
+    app.answer(found, render.table(("structure", "context", "program", "stored"), rows, right={1, 2, 3}))
+
+
+@template.command()
+@foundation_option()
+@click.option("--structure", "spec", required=True, metavar="SPEC", help="Such as r16:all-linear or r8:q_proj,v_proj.")
+@click.option("--context", type=click.IntRange(min=1), help="Positions; by default those of the base program.")
+@click.option("--base", type=PATH, metavar="DIR", help="Where the checkpoint is now.")
+@pass_app
+def add(app: App, foundation: str, spec: str, context: int | None, base: Path | None) -> None:
+    """Export a template ahead, so that adapters of this structure can be published without torch."""
+    from exporter.publish import default_context
+
+    registry = app.registry()
+    found = registry.foundation(foundation)
+    with app.progress() as progress:
+        positions = context or default_context(registry, found)
+        made = template_document(add_structure(registry, found, spec, positions, base, progress))
+    app.answer(
+        made,
+        f"{render.good('template')} {made['description']}, context {made['context']}: "
+        f"{render.size(made['hollow']['size'])} stored",
+    )

@@ -1,0 +1,125 @@
+"""Errors become messages, documents and exit codes here, and nowhere else.
+
+| code | what |
+|---|---|
+| 0 | done |
+| 1 | ptdock's own fault |
+| 2 | the command line or its input can never work |
+| 4 | the gate refused an adapter |
+| 5 | no such name, digest or version |
+| 6 | contradicts what is recorded |
+| 7 | damaged: bytes or links are not what was recorded |
+| 8 | something outside is missing: torch, disk space, a lock, a network answer |
+| 130 | interrupted |
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from click.exceptions import NoArgsIsHelpError
+
+from console import render
+from console.app import colour
+from registry.errors import PtdockError, Unavailable
+
+INTERRUPTED = 130
+USAGE = 2
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_EXTRAS = {
+    "torch": "export",
+    "executorch": "export",
+    "torchao": "export",
+    "transformers": "export",
+    "tokenizers": "export",
+    "peft": "prove",
+}
+
+
+def report(error: PtdockError, *, as_json: bool) -> int:
+    """Say what went wrong on standard error, with `as_json` also as a document on standard output; the exit code."""
+    findings = error.values.get("findings")
+    if findings:
+        _say(f"{render.bad('error')}: the adapter was refused: {_counted(findings)}")
+        _say(render.findings([_row(finding) for finding in findings]))
+    else:
+        _say(f"{render.bad('error')}: {render.clean(error.message)}")
+        if error.hint:
+            _say(f"{render.dim(' hint')}: {render.clean(error.hint)}")
+    if as_json:
+        _answer(error.code, error.message, error.hint, error.values)
+    return error.exit_code
+
+
+def report_usage(error: click.ClickException, *, as_json: bool) -> int:
+    """The same for a command line that click could not read; a bare noun is answered with its help."""
+    if isinstance(error, NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
+    hint = _usage_hint(error)
+    _say(f"{render.bad('error')}: {error.format_message()}")
+    if hint:
+        _say(f"{render.dim(' hint')}: {hint}")
+    if as_json:
+        _answer("UsageError", error.format_message(), hint, {})
+    return error.exit_code
+
+
+def report_interrupt(*, as_json: bool) -> int:
+    """The same for Ctrl-C; what was half done left nothing visible."""
+    _say("interrupted")
+    if as_json:
+        _answer("Interrupted", "interrupted", "", {})
+    return INTERRUPTED
+
+
+def translated(error: OSError | ModuleNotFoundError) -> PtdockError | None:
+    """The system's refusals and missing extras in ptdock's words; None for what is neither."""
+    if isinstance(error, ModuleNotFoundError):
+        return _missing(error)
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno in _FULL:
+        return Unavailable(f"{where}no space left", hint="free some space, then repeat the command")
+    if error.errno is None:
+        return None
+    return Unavailable(f"{where}{error.strerror}", hint="check the path, its owner and the mount")
+
+
+def _missing(error: ModuleNotFoundError) -> PtdockError | None:
+    package = (error.name or "").partition(".")[0]
+    extra = _EXTRAS.get(package)
+    if extra is None:
+        return None
+    return Unavailable(f"this needs {package}, which is not installed", hint=f"pip install 'ptdock[{extra}]'")
+
+
+def _usage_hint(error: click.ClickException) -> str:
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--home":
+        return "write it before the command: ptdock --home DIR …"
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{error.ctx.command_path} --help"
+    return ""
+
+
+def _counted(findings: Sequence[Mapping[str, Any]]) -> str:
+    counts = {level: sum(finding["level"] == level for finding in findings) for level in ("error", "warning", "note")}
+    return ", ".join(render.plural(count, level) for level, count in counts.items() if count)
+
+
+def _row(finding: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    return finding["level"], finding["subject"], finding["message"], finding["hint"]
+
+
+def _say(text: str) -> None:
+    click.echo(text, file=sys.stderr, color=colour())
+
+
+def _answer(code: str, message: str, hint: str, values: Mapping[str, Any]) -> None:
+    document = {"error": {"code": code, "message": message, "hint": hint, "values": values}}
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str).encode())

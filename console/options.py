@@ -1,0 +1,69 @@
+"""Parameter types and options that several commands share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from registry import canonical
+from registry.errors import FormatError, InputError
+
+FC = TypeVar("FC", bound="Callable[..., Any] | click.Command")
+PATH = click.Path(path_type=Path)
+
+_SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,2})?) ?%", re.ASCII)
+_DURATION = re.compile(r"([1-9][0-9]{0,9})([smhd]?)", re.ASCII)
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def share_bp(_context: click.Context, _option: click.Parameter, value: str) -> int:
+    """A share of devices such as `10%` or `0.25%` in basis points, 1 to 10000; a usage error for anything else."""
+    match = _SHARE.fullmatch(value)
+    points = int(Decimal(match[1]) * 100) if match else 0
+    if not 1 <= points <= 10_000:
+        raise click.BadParameter(f"{value!r} is not a share: write 10% or 0.25%, up to 100%")
+    return points
+
+
+def duration(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """A duration such as `90s`, `15m`, `4h` or `30d` in seconds; a usage error for anything else."""
+    if value is None:
+        return None
+    match = _DURATION.fullmatch(value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not a duration: write 90s, 15m, 4h or 30d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def foundation_option(*, required: bool = True) -> Callable[[FC], FC]:
+    """--foundation: a name or a digest."""
+    return click.option("--foundation", metavar="NAME", required=required, help="The foundation: a name or its digest.")
+
+
+def directory_option(help_text: str) -> Callable[[FC], FC]:
+    """--dir: a directory that the command reads or writes."""
+    return click.option("--dir", "directory", metavar="DIR", type=PATH, required=True, help=help_text)
+
+
+def read_lineage(entries: tuple[str, ...]) -> dict[str, Any]:
+    """What --meta says: `key=value` pairs and JSON files with an object, later ones over earlier ones."""
+    lineage: dict[str, Any] = {}
+    for entry in entries:
+        key, equals, value = entry.partition("=")
+        lineage |= {key: value} if equals and key else _read_object(Path(entry))
+    return lineage
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        document = canonical.loads(path.read_bytes(), what=str(path))
+    except FileNotFoundError:
+        raise InputError(f"--meta {path}: no such file", hint="write key=value, or a JSON file's path") from None
+    if not isinstance(document, dict):
+        raise FormatError(f"{path}: expected a JSON object, got {type(document).__name__}")
+    return document
