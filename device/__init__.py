@@ -1,0 +1,18 @@
+"""The reference device client: sync, verify, run and swap, in Python; the model for clients in other languages.
+
+A device holds a directory. A sync reads a channel's manifest from the static tree that a registry publishes (a
+directory, or any web server), computes the device's own plan, fetches what is missing, and makes the new set active
+by one rename. Nothing is loaded that was not checked against its digest.
+
+    from device.source import open_source
+    from device.sync import sync
+
+    result = sync(open_source("site"), ["stable"], Path("phone"))
+
+* `source`, `http`   where documents and blobs come from; what they answer is never believed
+* `intake`, `checks` bytes become visible only whole and right, and are believed only while untouched
+* `store`            the device's directory; `sets` and `activation`: what a set needs, how a channel's state changes
+* `sync`             all of it together; `manage`: status, rollback, gc
+* `installed`        the checked files of an adapter; `doctor`: why two files do not load together
+* `run`              the one module that imports torch and ExecuTorch
+"""

@@ -187,7 +187,9 @@ class HttpSource:
         elif status in _PASSING:
             raise _Passing(f"the server answered {status}", _retry_after(response))
         elif status == 206:
-            raise Unavailable(f"{self} sends another range of {path} than asked for", hint="check the server and proxies")
+            raise Unavailable(
+                f"{self} sends another range of {path} than asked for", hint="check the server and proxies"
+            )
         elif status != 416:  # behind the file's end there is nothing, which whoever reads will see
             raise Unavailable(f"{self} answered {status} for {path}", hint="check the address and the server's log")
 

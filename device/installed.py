@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from device.checks import Checks
 from device.doctor import File
 from device.sets import active_sets, files_of
 from device.store import DeviceStore
-from registry.device_state import ActiveSet, DeviceState
+from registry.device_state import ActiveSet
 from registry.digest import Descriptor
-from registry.errors import InputError, NotFound
+from registry.errors import InputError, NotFound, Unavailable
 from registry.prompt import Prompt
 from registry.release import AdapterEntry
 
@@ -40,9 +41,8 @@ def locate(directory: Path, adapter: str | None, channel: str | None = None) -> 
     `channel` is needed only where several channels of this device have such an adapter. Raises NotFound, listing
     what is installed, InputError for an ambiguous name, IntegrityError for a missing or damaged file.
     """
-    store = DeviceStore.open(directory)
-    state = store.read_state() or DeviceState("")
-    name, active, entry = _choose(active_sets(state), adapter, channel)
+    store = DeviceStore(directory)
+    name, active, entry = _choose(active_sets(store.known_state()), adapter, channel)
     line = active.line
     checks = Checks(store)
     titles = files_of(active)
@@ -64,7 +64,8 @@ def locate(directory: Path, adapter: str | None, channel: str | None = None) -> 
         tokenizer=sound(line.tokenizer.file).path.read_bytes() if line.tokenizer else None,
         prompt=Prompt.from_bytes(sound(prompt).path.read_bytes()) if prompt else None,
     )
-    checks.save()
+    with suppress(Unavailable):  # a device without room to remember its checks runs all the same
+        checks.save()
     return found
 
 

@@ -20,17 +20,18 @@ from registry.errors import IntegrityError
 
 
 class Intake:
-    """Takes blobs from `source` into `store`; `progress` hears how many bytes more are in (fewer after a restart)."""
+    """Takes blobs from `source` into `store`.
 
-    def __init__(
-        self, store: DeviceStore, source: Source, checks: Checks, progress: Callable[[int], None] | None = None
-    ) -> None:
+    `progress` hears how many bytes more are in (fewer when a file is begun again), `fetched` counts those that came
+    from the source.
+    """
+
+    def __init__(self, store: DeviceStore, source: Source, checks: Checks) -> None:
         self._store = store
         self._source = source
         self._checks = checks
-        self._progress = progress or (lambda _: None)
+        self.progress: Callable[[int], None] = lambda _: None
         self.fetched = 0
-        """How many bytes came from the source."""
 
     def take(self, blob: Descriptor) -> None:
         """Make the blob stand in the store, sound; one that already does is left alone, a damaged one replaced.
@@ -39,7 +40,7 @@ class Intake:
         bytes than pinned: those are deleted and never were visible.
         """
         if self._checks.damage(blob) is None:
-            self._progress(blob.size)
+            self.progress(blob.size)
             return
         partial = self._store.partial(blob.digest)
         with files.translated(partial):
@@ -73,16 +74,16 @@ class Intake:
         while chunk := file.read(CHUNK):
             hasher.update(chunk)
             size += len(chunk)
-        self._progress(size)
+        self.progress(size)
         for chunk in self._source.stream(blob_path(blob.digest), size, blob.size):
             files.write(partial, file, chunk)
             hasher.update(chunk)
             size += len(chunk)
             self.fetched += len(chunk)
-            self._progress(len(chunk))
+            self.progress(len(chunk))
         actual = Descriptor(Digest(hasher.digest()), size)
         if actual != blob:
-            self._progress(-size)
+            self.progress(-size)
             raise _other_bytes(self._source, blob, actual)
 
 

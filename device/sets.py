@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from registry.device_state import ActiveSet, ChannelState, DeviceState
 from registry.digest import Descriptor
 
@@ -34,3 +36,8 @@ def kept_sets(channel: ChannelState) -> list[ActiveSet]:
 def active_sets(state: DeviceState) -> dict[str, ActiveSet]:
     """The active set of each channel that has one."""
     return {name: channel.active for name, channel in state.channels.items() if channel.active}
+
+
+def with_channel(state: DeviceState, name: str, channel: ChannelState) -> DeviceState:
+    """The device with one channel's state set."""
+    return replace(state, channels={**state.channels, name: channel})

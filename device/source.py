@@ -6,7 +6,7 @@ A source yields bytes and is never trusted: whoever reads checks digest and size
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -80,12 +80,25 @@ class DirectorySource:
             raise Unavailable(f"cannot read {path} from {self}: {error.strerror}") from error
 
 
-def open_source(address: str | Path) -> Source:
-    """The source at a directory path or `file://` address. Raises InputError for any other scheme."""
+def open_source(address: str | Path, note: Callable[[str], None] | None = None) -> Source:
+    """The source at a directory path, or at an http, https or file address; `note` hears of waits for a server.
+
+    Raises InputError for an address that is none of these or not there.
+    """
     text = str(address)
     if "://" not in text:
         return DirectorySource(Path(text))
     scheme, _, rest = text.partition("://")
     if scheme == "file":
         return DirectorySource(Path(rest))
-    raise InputError(f"cannot sync from {scheme} addresses", hint="give the registry's site directory")
+    if scheme in ("http", "https"):
+        return _http(text, note)
+    raise InputError(f"cannot sync from {scheme} addresses", hint="give the registry's site directory, or http(s)")
+
+
+def _http(address: str, note: Callable[[str], None] | None) -> Source:
+    try:
+        from device.http import HttpSource  # noqa: PLC0415 - the one module that needs urllib3
+    except ModuleNotFoundError:
+        raise Unavailable("http sources need urllib3", hint="pip install 'ptdock[device]'") from None
+    return HttpSource(address, note=note)

@@ -19,9 +19,10 @@ from pathlib import Path
 from registry import files
 from registry.device_state import DeviceState
 from registry.digest import Digest
-from registry.errors import FormatError, IntegrityError, NotFound
+from registry.errors import FormatError, InputError, IntegrityError, NotFound
 
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_TEMPORARY = re.compile(r"[0-9a-f]{32}", re.ASCII)  # as registry.files names them
 
 
 class DeviceStore:
@@ -35,19 +36,16 @@ class DeviceStore:
 
     @classmethod
     def create(cls, root: Path) -> DeviceStore:
-        """Open `root`, made with its folders where they are missing. Raises Unavailable if it cannot be written."""
+        """Open `root`, made with its folders where they are missing.
+
+        Raises InputError for a file, Unavailable when it cannot be written.
+        """
         store = cls(root)
+        if root.exists() and not root.is_dir():
+            raise InputError(f"{root} is a file", hint="give a directory for the device's files")
         with files.translated(root):
             files.make_directory(store.blobs)
             files.make_directory(store.partials)
-        return store
-
-    @classmethod
-    def open(cls, root: Path) -> DeviceStore:
-        """Open a directory that was synced before. Raises NotFound."""
-        store = cls(root)
-        if not store.pointer.is_file():
-            raise NotFound(f"{root} is not a device directory", hint="ptdock device sync CHANNEL --dir DIR makes one")
         return store
 
     def locked(self, note: Callable[[str], None]) -> AbstractContextManager[None]:
@@ -76,11 +74,16 @@ class DeviceStore:
             files.unlink(self.path(digest))
             files.unlink(self.partial(digest))
 
+    def leftovers(self, before: float) -> list[Path]:
+        """Temporary files of writes that a crash cut short, last touched before that time (seconds since 1970)."""
+        entries = self.root.iterdir() if self.root.is_dir() else ()
+        return [each for each in entries if _TEMPORARY.fullmatch(each.name) and each.stat().st_mtime < before]
+
     def read_state(self) -> DeviceState | None:
         """What the pointer says; None before the first sync. Raises IntegrityError if it is damaged."""
         try:
             data = self.pointer.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         try:
             return DeviceState.from_bytes(data)
@@ -89,6 +92,15 @@ class DeviceStore:
                 f"{self.pointer} is damaged: {error.message}",
                 hint="delete that one file and sync again: the downloaded files are checked and kept",
             ) from error
+
+    def known_state(self) -> DeviceState:
+        """What the pointer says. Raises NotFound for a directory that was never synced, IntegrityError like above."""
+        state = self.read_state()
+        if state is None:
+            raise NotFound(
+                f"{self.root} is not a device directory", hint="ptdock device sync CHANNEL --dir DIR makes one"
+            )
+        return state
 
     def write_state(self, state: DeviceState) -> None:
         """Make `state` the device's state, by one durable rename. Raises Unavailable."""

@@ -1,0 +1,146 @@
+"""What a device says of itself, and what it does without a source: status, rollback, collecting what nothing needs."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from device.activation import rolled_back
+from device.checks import Checks, Damage
+from device.sets import active_sets, files_of, kept_sets, with_channel
+from device.store import DeviceStore
+from registry import files
+from registry.device_state import ActiveSet, DeviceState
+from registry.digest import Descriptor, Digest
+from registry.errors import InputError, NotFound
+
+GRACE_SECONDS = 3600
+"""How old a temporary file is before it counts as left over, since a running process writes without the lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A device directory: its state, its files (bytes by digest), unfinished downloads, and what is damaged.
+
+    `damage` pairs what a file is with what is wrong with it; without hashing it holds only what sizes tell.
+    """
+
+    state: DeviceState
+    blobs: dict[Digest, int]
+    unfinished: dict[Digest, int]
+    damage: tuple[tuple[str, Damage], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As the command line prints it."""
+        channels = {name: channel.to_json() for name, channel in self.state.channels.items()}
+        return {
+            "device": self.state.id,
+            "channels": channels,
+            "files": len(self.blobs),
+            "bytes": sum(self.blobs.values()),
+            "unfinished_bytes": sum(self.unfinished.values()),
+            "damage": [_damage_json(what, each) for what, each in self.damage],
+        }
+
+
+def status(directory: Path, *, verify: bool = False, progress: Callable[[int], None] | None = None) -> Status:
+    """What is active here and whether its files are all there; with `verify` every file is hashed again.
+
+    Damage that `verify` finds is remembered: the next sync fetches those files anew. `progress` hears the size of each
+    file that was looked at. Raises NotFound for a directory that was never synced.
+    """
+    store = DeviceStore(directory)
+    state, blobs, checks = store.known_state(), store.held(), Checks(store)
+    named: dict[Descriptor, str] = {}
+    for channel in state.channels.values():
+        for each in kept_sets(channel):
+            named |= files_of(each)
+    if verify:
+        known = {blob.digest for blob in named}
+        named |= {Descriptor(digest, size): "an unused file" for digest, size in blobs.items() if digest not in known}
+    damage = []
+    for blob, what in named.items():
+        found = checks.damage(blob, again=verify)
+        if found:
+            damage.append((what, found))
+        if progress:
+            progress(blob.size)
+    checks.save()
+    return Status(state, blobs, store.unfinished(), tuple(damage))
+
+
+def describe(directory: Path) -> DeviceState:
+    """The document that a plan is made from: the device's facts, channels, sound files and free room."""
+    store = DeviceStore(directory)
+    return surveyed(store, store.known_state(), Checks(store))
+
+
+def surveyed(store: DeviceStore, state: DeviceState, checks: Checks) -> DeviceState:
+    """A device's state with what its directory holds, sound files only, and the room that is left on its disk."""
+    here = [Descriptor(digest, size) for digest, size in sorted(store.held().items())]
+    holds = tuple(blob for blob in here if checks.damage(blob) is None)
+    return replace(state, holds=holds, free_disk=shutil.disk_usage(store.root).free)
+
+
+def rollback(directory: Path, channel: str | None = None, note: Callable[[str], None] = lambda _: None) -> ActiveSet:
+    """Make a channel's previous set active again; the release that is left is not taken again by a sync.
+
+    `channel` may be left out when the device follows one. Raises NotFound, InputError, Conflict without a previous
+    set, IntegrityError when a file of it is missing or damaged: then nothing changes.
+    """
+    store = DeviceStore(directory)
+    store.known_state()
+    with store.locked(note):
+        state = store.known_state()
+        name = _only(state, channel)
+        after, to = rolled_back(state.channels[name], name)
+        checks = Checks(store)
+        for blob, what in files_of(to).items():
+            damage = checks.damage(blob)
+            if damage:
+                raise damage.error(what)
+        store.write_state(with_channel(state, name, after))
+        checks.save()
+    return to
+
+
+def gc(directory: Path, note: Callable[[str], None] = lambda _: None) -> dict[Digest, int]:
+    """Delete files that no active or previous set needs, and unfinished downloads; answers them with their bytes."""
+    store = DeviceStore(directory)
+    store.known_state()
+    with store.locked(note):
+        state = store.known_state()
+        needed = {
+            digest
+            for channel in state.channels.values()
+            for each in kept_sets(channel)
+            for digest in (each.document.digest, *(blob.digest for blob in files_of(each)))
+        }
+        gone = {digest: size for digest, size in store.held().items() if digest not in needed}
+        for digest, size in store.unfinished().items():
+            gone[digest] = gone.get(digest, 0) + size
+        for digest in gone:
+            store.remove(digest)
+        for path in store.leftovers(time.time() - GRACE_SECONDS):
+            files.unlink(path)
+    return gone
+
+
+def _damage_json(what: str, damage: Damage) -> dict[str, str]:
+    return {"what": what, "digest": str(damage.expected.digest), "message": str(damage)}
+
+
+def _only(state: DeviceState, channel: str | None) -> str:
+    names = sorted(active_sets(state))
+    hint = f"this device follows {', '.join(names) or 'none'}"
+    if channel is not None and channel not in state.channels:
+        raise NotFound(
+            f"this device does not follow channel {channel}", hint=f"it follows {', '.join(names) or 'none'}"
+        )
+    if channel is None and len(names) != 1:
+        raise InputError("which channel?", hint=hint)
+    return channel or names[0]

@@ -1,0 +1,275 @@
+"""Bring a device's directory to what its channels offer; what was active stays so until all of the new set is there.
+
+    result = sync(open_source("site"), ["stable"], Path("phone"))
+    result.channels[0].outcome            # "activated", "unchanged", …
+
+In order: the manifests, the release documents that they pin for this device, the device's own plan, the downloads,
+and for each channel one rename that makes its new set the active one. A failure in one channel leaves that channel
+as it was and does not hold up the others; the first one is raised at the end.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+
+from device.activation import accepted, forgetting, switched
+from device.checks import Checks
+from device.intake import Intake
+from device.manage import surveyed
+from device.sets import files_of, with_channel
+from device.source import MANIFEST_LIMIT, Source, manifest_path
+from device.store import DeviceStore
+from registry.device_state import ActiveSet, DeviceState
+from registry.digest import Descriptor, Digest
+from registry.errors import InputError, IntegrityError, PtdockError, Unavailable
+from registry.manifest import Manifest
+from registry.offer import Reason
+from registry.plan import Plan, pins, plan
+from registry.release import ReleaseDocument
+
+UNSIGNED = 0
+"""The version of the root of trust that verified a manifest: none yet."""
+
+ATTACKS = frozenset({"older", "another-registry"})
+STALE = ATTACKS | {"expired"}
+"""The plan's reasons for which a manifest changes nothing at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to sync.
+
+    `facts` is who the device is and what it wants (None: as at the last sync; a new device gets a random id and says
+    which ExecuTorch is installed); its `holds`, `free_disk` and `channels` are found here, not taken from it.
+    `progress` hears (bytes done, bytes in all); `note` hears of waits. `clock` answers seconds since 1970.
+    """
+
+    facts: DeviceState | None = None
+    delete_first: bool = False
+    note: Callable[[str], None] = lambda _: None
+    progress: Callable[[int, int], None] = lambda _done, _total: None
+    clock: Callable[[], float] = time.time
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelResult:
+    """What became of one channel.
+
+    `outcome` is `activated` (another set is active now), `repaired` (files were missing or damaged), `unchanged`, or
+    `failed` with the `error`'s message. `release` and `adapters` (name to version) are what is active now.
+    """
+
+    channel: str
+    outcome: str
+    release: int | None
+    adapters: dict[str, str]
+    error: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """As the command line prints it."""
+        return {
+            "channel": self.channel,
+            "outcome": self.outcome,
+            "release": self.release,
+            "adapters": self.adapters,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """What a sync came to: the channels in the order asked for, the plan that was carried out, bytes from the source.
+
+    `poll_seconds` is when to sync again, as the channels wish.
+    """
+
+    device: str
+    channels: tuple[ChannelResult, ...]
+    plan: Plan
+    fetched: int
+    poll_seconds: int
+
+
+def sync(source: Source, channels: Sequence[str], directory: Path, options: Options | None = None) -> SyncResult:
+    """Sync `directory` (made when absent) with these channels of `source`.
+
+    Raises the first channel's failure after the others had their turn: NotFound for an unknown channel, IntegrityError
+    for bytes or documents that are not what was pinned, Unavailable for a source that cannot be reached, a full disk
+    or an offer that this device cannot take. `values["channels"]` of the error says what became of each.
+    """
+    if not channels:
+        raise InputError("no channel to sync", hint="name at least one")
+    store = DeviceStore.create(directory)
+    with store.locked((options or Options()).note):
+        return _Sync(source, store, options or Options()).run(list(dict.fromkeys(channels)))
+
+
+@dataclass(slots=True)
+class _Sync:
+    """One sync under the directory's lock."""
+
+    source: Source
+    store: DeviceStore
+    options: Options
+    failures: dict[str, PtdockError] = field(default_factory=dict)
+    outcomes: dict[str, str] = field(default_factory=dict)
+    checks: Checks = field(init=False)
+    intake: Intake = field(init=False)
+    state: DeviceState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.checks = Checks(self.store)
+        self.intake = Intake(self.store, self.source, self.checks)
+        self.state = _identity(self.store.read_state(), self.options.facts)
+
+    def run(self, channels: Sequence[str]) -> SyncResult:
+        self._write(self.state)
+        manifests = [found for name in channels if (found := self._manifest(name))]
+        releases = self._releases(manifests)
+        manifests = [each for each in manifests if each.channel not in self.failures]
+        answer = plan(
+            manifests,
+            releases,
+            surveyed(self.store, self.state, self.checks),
+            now=int(self.options.clock()),
+            root=UNSIGNED,
+            delete_first=self.options.delete_first,
+        )
+        self._accept(manifests, answer)
+        if answer.order != "beside":
+            self._delete(answer.delete)
+        self._switch(answer)
+        if answer.order == "beside" and not self.failures:
+            self._delete(answer.delete)
+        self.checks.save()
+        return self._result(channels, answer, manifests)
+
+    def _write(self, state: DeviceState) -> None:
+        self.store.write_state(state)
+        self.state = state
+
+    def _manifest(self, channel: str) -> Manifest | None:
+        try:
+            manifest = Manifest.from_bytes(self.source.read(manifest_path(channel), MANIFEST_LIMIT))
+            if manifest.channel != channel:
+                raise IntegrityError(
+                    f"{self.source} answers channel {manifest.channel} for {channel}",
+                    hint="the source mixes its channels up, or lies",
+                )
+        except PtdockError as error:
+            self.failures[channel] = error
+            return None
+        return manifest
+
+    def _releases(self, manifests: Sequence[Manifest]) -> dict[Digest, ReleaseDocument]:
+        """The release documents that the plan reads, fetched where they are not here."""
+        found: dict[Digest, ReleaseDocument] = {}
+        for manifest in manifests:
+            try:
+                for pin in pins([manifest], self.state):
+                    self.intake.take(pin)
+                    found[pin.digest] = ReleaseDocument.from_bytes(self.store.path(pin.digest).read_bytes())
+            except PtdockError as error:
+                self.failures[manifest.channel] = error
+        return found
+
+    def _accept(self, manifests: Sequence[Manifest], answer: Plan) -> None:
+        """From here on no older manifest is taken, and no revoked build runs, even if a download fails below."""
+        refused = {reason.channel: reason for reason in answer.refused}
+        state = self.state
+        for manifest in manifests:
+            channel = manifest.channel
+            if channel in refused:
+                self.failures[channel] = _refusal(refused[channel])
+            if channel not in refused or refused[channel].code not in STALE:
+                after = accepted(state.channels.get(channel), manifest, UNSIGNED)
+                state = with_channel(state, channel, after)
+        self._write(state)
+
+    def _switch(self, answer: Plan) -> None:
+        """Fetch and switch channel by channel, in the plan's order."""
+        wanted = {each.channel: each.set for each in answer.activate}
+        done = 0
+
+        def progress(size: int) -> None:
+            nonlocal done
+            done += size
+            self.options.progress(done, answer.bytes)
+
+        self.intake.progress = progress
+        for channel in dict.fromkeys([*(each.channel for each in answer.download), *wanted]):
+            try:
+                for each in answer.download:
+                    if each.channel == channel:
+                        self.intake.take(each.file)
+                if channel in wanted:
+                    self._activate(channel, wanted[channel])
+                self.outcomes[channel] = "activated" if channel in wanted else "repaired"
+            except PtdockError as error:
+                self.failures[channel] = error
+
+    def _activate(self, channel: str, to: ActiveSet) -> None:
+        for blob, what in files_of(to).items():
+            damage = self.checks.damage(blob)
+            if damage is not None:
+                raise damage.error(what)
+        self._write(with_channel(self.state, channel, switched(self.state.channels[channel], to)))
+
+    def _delete(self, blobs: Sequence[Descriptor]) -> None:
+        """Delete, after no set names the files any more."""
+        gone = {blob.digest for blob in blobs}
+        channels = {name: forgetting(channel, gone) for name, channel in self.state.channels.items()}
+        if channels != self.state.channels:
+            self._write(replace(self.state, channels=channels))
+        for digest in gone:
+            self.store.remove(digest)
+
+    def _result(self, channels: Sequence[str], answer: Plan, manifests: Sequence[Manifest]) -> SyncResult:
+        results = tuple(self._channel_result(name) for name in channels)
+        if self.failures:
+            first = next(self.failures[name] for name in channels if name in self.failures)
+            first.values["channels"] = [each.to_json() for each in results]
+            raise first
+        return SyncResult(
+            device=self.state.id,
+            channels=results,
+            plan=answer,
+            fetched=self.intake.fetched,
+            poll_seconds=min(manifest.poll_seconds for manifest in manifests),
+        )
+
+    def _channel_result(self, name: str) -> ChannelResult:
+        channel = self.state.channels.get(name)
+        active = channel.active if channel else None
+        error = self.failures.get(name)
+        return ChannelResult(
+            channel=name,
+            outcome="failed" if error else self.outcomes.get(name, "unchanged"),
+            release=active.release if active else None,
+            adapters={entry.name: entry.version for entry in active.line.adapters} if active else {},
+            error=error.message if error else None,
+        )
+
+
+def _identity(before: DeviceState | None, facts: DeviceState | None) -> DeviceState:
+    """Who the device is: new facts replace the old ones, what it holds and follows stays."""
+    known = facts or before or DeviceState(str(uuid.uuid4()), executorch=_installed_executorch())
+    return replace(known, holds=(), free_disk=None, channels=before.channels if before else {})
+
+
+def _installed_executorch() -> str | None:
+    try:
+        return metadata.version("executorch")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _refusal(reason: Reason) -> PtdockError:
+    kind = IntegrityError if reason.code in ATTACKS else Unavailable
+    hint = "what was active still is"
+    return kind(f"channel {reason.channel}: {reason.text}", hint=hint, reason=reason.code)
