@@ -98,15 +98,28 @@ class Card:
     quantization: Mapping[str, Any] | None = None
 
     @property
-    def vocabulary(self) -> int | None:
-        """The number of rows of the input embedding, where there is one."""
-        sizes = [module.inputs for module in self.modules.values() if module.kind == "embedding"]
-        return max(sizes, default=None)
+    def input_embedding(self) -> str | None:
+        """The token embedding's name: the one that is tied, else the one with the most rows; None without any."""
+        names = [name for name, module in self.modules.items() if module.kind == "embedding"]
+        return max(names, key=lambda name: (bool(self.tied_with(name)), self.modules[name].inputs), default=None)
 
     def is_head(self, name: str) -> bool:
         """Whether `name` is an output head, which PEFT's "all-linear" leaves out."""
-        tied = any(name in group for group in self.tied)
-        return self.modules[name].kind == "linear" and (tied or name.rpartition(".")[2] in HEAD_NAMES)
+        module = self.modules.get(name)
+        if module is None or module.kind != "linear":
+            return False
+        return bool(self.tied_with(name)) or name.rpartition(".")[2] in HEAD_NAMES
+
+    def tied_with(self, name: str) -> tuple[str, ...]:
+        """The other modules that share this one's weight."""
+        return tuple(other for group in self.tied if name in group for other in group if other != name)
+
+    def base_tensor(self, module: str, parameter: str) -> BaseTensor | None:
+        """The base's tensor behind a module's weight or bias, under its own name or a tied module's."""
+        for name in (module, *(self.tied_with(module) if parameter == "weight" else ())):
+            if f"{name}.{parameter}" in self.tensors:
+                return self.tensors[f"{name}.{parameter}"]
+        return None
 
     def to_json(self) -> dict[str, Any]:
         """The document; `from_json` is its inverse."""

@@ -18,6 +18,8 @@ from exporter.structure import ModuleStructure, Structure
 from registry.digest import Descriptor, Digest
 
 Floats = NDArray[np.float32]
+INITIAL = "initial/"
+"""Stands before the names of the initial adapter's files in the source list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ class NormalizedAdapter:
     `source` is the canonical list of what was trained (adapter_config.json and the weights), `attachments` the other
     files worth keeping, `left_out` the names of those that are not (optimizer states). `base_copies` are base
     tensors that PEFT saved along and whose equality digests could not decide: folding compares them with the
-    foundation's weights. `pinned` is the base fingerprint that training recorded.
+    foundation's weights. `pinned` is the base fingerprint that training recorded. `initial` is the directory of the
+    initial adapter, when there was one; its files stand in `source` behind `initial/`.
     """
 
     directory: Path
@@ -85,7 +88,13 @@ class NormalizedAdapter:
     base_copies: Mapping[str, Values] = field(default_factory=dict)
     pinned: Digest | None = None
     lineage: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    initial: Path | None = None
+
+    def path(self, name: str) -> Path:
+        """Where the file `name` of `source` or `attachments` stands."""
+        if self.initial is not None and name.startswith(INITIAL):
+            return self.initial / name.removeprefix(INITIAL)
+        return self.directory / name
 
     @property
     def structure(self) -> Structure:

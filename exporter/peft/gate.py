@@ -8,13 +8,23 @@ adapter = checked.accept()      # raises AdapterRefused with every finding
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter.card import Card
-from exporter.peft.adapter import NormalizedAdapter
-from exporter.peft.findings import Finding, Level
-from registry.digest import Digest
+from exporter.peft.adapter import INITIAL, ModuleAdapter, NormalizedAdapter, Values
+from exporter.peft.config import Config, read_config
+from exporter.peft.directory import Directory, read_directory
+from exporter.peft.effects import check_effects
+from exporter.peft.findings import Finding, Findings, Level
+from exporter.peft.initial import check_initialization, subtract
+from exporter.peft.modules import Builder, Site, split
+from exporter.peft.pin import FILE, Pin, check_base, read_pin
+from exporter.peft.replaced import Replacements, check_complete, note_replaced
+from exporter.peft.sites import find_sites
+from exporter.peft.targets import check_targets
+from registry.digest import Descriptor, Digest
 from registry.errors import AdapterRefused
 
 
@@ -45,7 +55,7 @@ class Checked:
         return self.adapter
 
 
-def check(  # noqa: PLR0913 - the options of one command
+def check(
     directory: Path,
     card: Card,
     *,
@@ -59,5 +69,101 @@ def check(  # noqa: PLR0913 - the options of one command
     `adapter_name` selects one of several adapters in a file; `initial` is the directory of the untrained adapter,
     with which PiSSA, OLoRA, CorDA and LoRA-GA become plain LoRA; `base_fingerprint` is the base that training saw,
     when the directory's own ptdock.json does not pin it. Only with `allow_pickle` is a `.bin` read, weights only.
+    Raises InputError when `directory` is none.
     """
-    raise NotImplementedError
+    findings = Findings()
+    trained = _read(directory, card, findings, allow_pickle=allow_pickle, adapter_name=adapter_name)
+    if trained is None:
+        return Checked(tuple(findings), None)
+    check_initialization(trained.config, findings, initial=initial is not None)
+    before = None if initial is None else _read_initial(initial, card, findings, allow_pickle=allow_pickle)
+    modules = subtract(trained.modules, before.modules, findings) if before else trained.modules
+    check_complete(trained.config, card, modules, findings)
+    note_replaced(modules, card.factor_dtype, findings)
+    check_effects(modules, card, findings)
+    pin = _pin(trained.files, findings)
+    pins = {FILE: pin.base, "--base-fingerprint": base_fingerprint}
+    pinned = check_base(trained.config, card, pins, findings)
+    adapter = NormalizedAdapter(
+        directory=trained.files.path,
+        config=trained.config.raw,
+        modules=dict(sorted(modules.items())),
+        source={**trained.files.source, **_initial_source(before)},
+        initial=None if before is None else before.files.path,
+        attachments=trained.files.attachments,
+        left_out=trained.files.left_out,
+        base_copies=trained.undecided,
+        pinned=pinned,
+        lineage=pin.lineage,
+    )
+    return Checked(tuple(findings), None if findings.refused else adapter)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """One directory, understood."""
+
+    files: Directory
+    config: Config
+    modules: dict[str, ModuleAdapter]
+    undecided: dict[str, Values]
+
+
+def _read(
+    directory: Path, card: Card, findings: Findings, *, allow_pickle: bool, adapter_name: str | None = None
+) -> _Read | None:
+    """Files, names, config and modules of one directory; None where there is nothing to go on with."""
+    files = read_directory(directory, findings, allow_pickle=allow_pickle)
+    if files is None:
+        return None
+    sites = find_sites(files.tensors, card, findings, adapter_name)
+    config = read_config(files.config, findings) if sites else None
+    if config is None:
+        return None
+    modules, undecided = _modules(sites, config, card, findings)
+    _check_targets(config, sites, card, findings)
+    return _Read(files, config, modules, undecided)
+
+
+def _read_initial(directory: Path, card: Card, findings: Findings, *, allow_pickle: bool) -> _Read | None:
+    """The initial adapter; of its findings only the errors matter."""
+    own = Findings()
+    read = _read(directory, card, own, allow_pickle=allow_pickle)
+    for finding in own:
+        if finding.level is Level.ERROR:
+            findings.extend([replace(finding, message=f"initial adapter: {finding.message}")])
+    return read
+
+
+def _initial_source(before: _Read | None) -> dict[str, Descriptor]:
+    return {} if before is None else {INITIAL + name: file for name, file in before.files.source.items()}
+
+
+def _pin(files: Directory, findings: Findings) -> Pin:
+    return read_pin((files.path / FILE).read_bytes(), findings) if FILE in files.attachments else Pin()
+
+
+def _modules(
+    sites: Iterable[Site], config: Config, card: Card, findings: Findings
+) -> tuple[dict[str, ModuleAdapter], dict[str, Values]]:
+    """The foundation's modules that the adapter changes, and the base copies that folding must compare."""
+    builder = Builder(config, card, findings)
+    replacements = Replacements(config, card, findings, builder)
+    found: dict[str, ModuleAdapter] = {}
+    for site in sites:
+        adapter = replacements.add(site, builder.build(site))
+        for part in () if adapter is None else split(adapter, site, card):
+            if part.name in found:
+                message = f"{site.name} and {part.name} both change {part.name}"
+                findings.error("ambiguous-tensor", part.name, message)
+            found[part.name] = part
+    return found, replacements.undecided
+
+
+def _check_targets(config: Config, sites: Iterable[Site], card: Card, findings: Findings) -> None:
+    """Cross-check under the names that the adapter uses: a fused projection stands for the modules behind it."""
+    adapted = {site.name: site for site in sites if site.adapted}
+    fused = {name: site.module for name, site in adapted.items() if name not in card.modules}
+    behind = {target for name in fused for target in adapted[name].targets}
+    universe = {name: module for name, module in card.modules.items() if name not in behind} | fused
+    check_targets(config, adapted, universe, card, findings)

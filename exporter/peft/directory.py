@@ -1,0 +1,210 @@
+"""An adapter's directory: which files are the adapter, which travel along, and which stay behind.
+
+The source is adapter_config.json with its weights: one safetensors file, or all shards of an index. Optimizer states,
+pickles and sub-directories are left out and named. Symbolic links are not followed and no name leaves the directory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exporter.peft import config as adapter_config
+from exporter.peft.findings import Findings
+from exporter.peft.tensors import Stored, read_tensors
+from registry import canonical
+from registry.digest import Descriptor, Digest
+from registry.errors import FormatError, InputError
+
+WEIGHTS = "adapter_model.safetensors"
+INDEX = "adapter_model.safetensors.index.json"
+PICKLE = "adapter_model.bin"
+MAX_CONFIG = 4 << 20
+MAX_ATTACHMENT = 64 << 20
+_SHARD = re.compile(r"adapter_model-\d{5}-of-\d{5}\.safetensors", re.ASCII)
+_LEFT_OUT = re.compile(
+    r"(optimizer|scheduler|scaler|rng_state|training_args|pytorch_model|random_states).*|.*\.(safetensors|bin|pt|pth|pkl|ckpt|npz|gguf)",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """What stands in the directory: the config's bytes, the tensors by name, and the files by what they are."""
+
+    path: Path
+    config: bytes
+    tensors: Mapping[str, Stored] = field(repr=False)
+    source: Mapping[str, Descriptor]
+    attachments: Mapping[str, Descriptor]
+    left_out: tuple[str, ...]
+
+
+def read_directory(path: Path, findings: Findings, *, allow_pickle: bool = False) -> Directory | None:
+    """Read an adapter's directory; None when there is no config or no weights that can be read, with findings.
+
+    Raises InputError when `path` is no directory.
+    """
+    if not path.is_dir():
+        hint = "give a local directory, such as huggingface-cli download REPO --local-dir DIR makes"
+        raise InputError(f"{path}: not a directory", hint=hint)
+    config = _read_config(path, findings)
+    weights = _find_weights(path, findings, allow_pickle=allow_pickle)
+    tensors = _read_weights(path, weights, findings)
+    if config is None or tensors is None:
+        return None
+    names = (adapter_config.FILE, *weights)
+    source = {name: _describe(path / name) for name in names}
+    attachments, left_out = _others(path, set(names))
+    return Directory(path, config, tensors, source, attachments, left_out)
+
+
+def _read_config(path: Path, findings: Findings) -> bytes | None:
+    file = path / adapter_config.FILE
+    if not file.exists() and not file.is_symlink():
+        inner = sorted(entry.parent.name for entry in path.glob(f"*/{adapter_config.FILE}"))
+        listed = f"its sub-directories have one: {', '.join(inner)}" if inner else ""
+        message = f"{adapter_config.FILE} is missing" + (f"; {listed}" if inner else "")
+        hint = f"check one of them, such as {path / inner[0]}" if inner else "give the directory that PEFT saved"
+        findings.error("no-config", adapter_config.FILE, message, actual=inner or None, hint=hint)
+        return None
+    if not _is_plain(path, adapter_config.FILE, findings):
+        return None
+    if file.stat().st_size > MAX_CONFIG:
+        message = f"{adapter_config.FILE}: {file.stat().st_size} bytes, at most {MAX_CONFIG} are read"
+        findings.error("config-format", adapter_config.FILE, message)
+        return None
+    return file.read_bytes()
+
+
+def _is_plain(path: Path, name: str, findings: Findings) -> bool:
+    """Whether `name` is a regular file of this directory, not a link and not a way out of it."""
+    file = path / name
+    if Path(name).name == name and not file.is_symlink() and file.is_file():
+        return True
+    if Path(name).name != name:
+        code, message, hint = "outside", f"{name!r} leaves the directory", ""
+    elif file.is_symlink():
+        code, message, hint = "symlink", f"{name} is a symbolic link", "copy the files themselves: cp -L"
+    else:
+        code, message, hint = "missing-file", f"{name} is missing", "the directory is not whole: fetch it again"
+    findings.error(code, name, message, hint=hint)
+    return False
+
+
+def _find_weights(path: Path, findings: Findings, *, allow_pickle: bool) -> tuple[str, ...]:
+    """The names of the weights' files, in canonical order; empty when there are none that may be read."""
+    shards = tuple(sorted(entry.name for entry in path.iterdir() if _SHARD.fullmatch(entry.name)))
+    whole, index = _exists(path / WEIGHTS), _exists(path / INDEX)
+    if whole and (index or shards):
+        message = f"both {WEIGHTS} and {INDEX if index else shards[0]} are there: which are the weights?"
+        findings.error("ambiguous-weights", WEIGHTS, message, hint="keep one of them")
+        return ()
+    if whole:
+        return (WEIGHTS,) if _is_plain(path, WEIGHTS, findings) else ()
+    if index:
+        return (INDEX, *_indexed(path, findings))
+    if shards:
+        message = f"{len(shards)} shards, but {INDEX} is missing"
+        findings.error("no-index", INDEX, message, hint="the directory is not whole: fetch it again")
+        return ()
+    return _other_weights(path, findings, allow_pickle=allow_pickle)
+
+
+def _exists(file: Path) -> bool:
+    return file.exists() or file.is_symlink()
+
+
+def _indexed(path: Path, findings: Findings) -> tuple[str, ...]:
+    if not _is_plain(path, INDEX, findings):
+        return ()
+    table = _weight_map(path, findings)
+    names = tuple(sorted(set(table.values())))
+    return names if all([_is_plain(path, name, findings) for name in names]) else ()  # noqa: C419 - name all of them
+
+
+def _weight_map(path: Path, findings: Findings) -> dict[str, str]:
+    try:
+        document = canonical.loads((path / INDEX).read_bytes(), what=INDEX)
+    except FormatError as error:
+        findings.error("index-format", INDEX, error.message, hint=error.hint)
+        return {}
+    table: Any = document.get("weight_map") if isinstance(document, dict) else None
+    if not isinstance(table, dict) or not table or not all(isinstance(name, str) for name in table.values()):
+        findings.error("index-format", INDEX, f"{INDEX}: 'weight_map' must name a file for each tensor")
+        return {}
+    return table
+
+
+def _other_weights(path: Path, findings: Findings, *, allow_pickle: bool) -> tuple[str, ...]:
+    if _exists(path / "adapters.safetensors"):
+        # MLX-LM's name. Its tensors are read, so that the refusal can say what they are.
+        return ("adapters.safetensors",) if _is_plain(path, "adapters.safetensors", findings) else ()
+    if not _exists(path / PICKLE):
+        findings.error("no-weights", WEIGHTS, f"{WEIGHTS} is missing", hint="give the directory that PEFT saved")
+        return ()
+    if not allow_pickle:
+        findings.error(
+            "pickle",
+            PICKLE,
+            f"{PICKLE} is a pickle, which can run code when it is read",
+            hint="save as safetensors, or read its weights only with --allow-pickle",
+        )
+        return ()
+    return (PICKLE,) if _is_plain(path, PICKLE, findings) else ()
+
+
+def _read_weights(path: Path, names: tuple[str, ...], findings: Findings) -> dict[str, Stored] | None:
+    """All tensors of all files; None when one of them cannot be read, for half an adapter is none."""
+    tensors: dict[str, Stored] = {}
+    for name in names:
+        if name == INDEX:
+            continue
+        try:
+            found = _read_file(path / name)
+        except (FormatError, InputError) as error:
+            message = error.message.replace(str(path / name), name)
+            findings.error("weights-format", name, message, hint=error.hint or "the file is damaged: fetch it again")
+            return None
+        for twice in sorted(tensors.keys() & found.keys()):
+            findings.error("ambiguous-tensor", twice, f"{twice} stands in two shards")
+        tensors |= found
+    if INDEX in names:
+        _compare_index(_weight_map(path, Findings()), tensors, findings)
+    return tensors if set(names) - {INDEX} else None
+
+
+def _read_file(file: Path) -> dict[str, Stored]:
+    if file.name == PICKLE:
+        from exporter.peft.pickled import read_pickle  # noqa: PLC0415 - the only way to torch, on request only
+
+        return read_pickle(file)
+    return read_tensors(file)
+
+
+def _compare_index(table: Mapping[str, str], tensors: Mapping[str, Stored], findings: Findings) -> None:
+    for name in sorted(table.keys() - tensors.keys()):
+        findings.error("missing-tensor", name, f"{name} is missing from {table[name]}", hint="a shard is not whole")
+    for name in sorted(tensors.keys() - table.keys()):
+        findings.error("not-in-index", name, f"{name} stands in a shard, but not in {INDEX}")
+
+
+def _others(path: Path, source: set[str]) -> tuple[dict[str, Descriptor], tuple[str, ...]]:
+    """Attachments by name, and what is left out."""
+    attachments, left_out = {}, []
+    for entry in sorted(path.iterdir()):
+        if entry.name in source:
+            continue
+        keep = entry.is_file() and not entry.is_symlink() and not _LEFT_OUT.fullmatch(entry.name)
+        if keep and entry.stat().st_size <= MAX_ATTACHMENT:
+            attachments[entry.name] = _describe(entry)
+        else:
+            left_out.append(entry.name + "/" * entry.is_dir())
+    return attachments, tuple(left_out)
+
+
+def _describe(file: Path) -> Descriptor:
+    return Descriptor(Digest.of_file(file), file.stat().st_size)

@@ -1,0 +1,77 @@
+"""The values of an adapter: finite, small enough for the factors' dtype, and of any effect at all. Pure.
+
+Only peaks are needed: scaling and the cast are monotonic, so if the largest magnitude survives, all do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from exporter.card import Card
+from exporter.peft.adapter import ModuleAdapter, Values
+from exporter.peft.findings import Findings
+from exporter.peft.tensors import peak
+
+SCALED = frozenset({"lora_b", "lora_bias", "embedding_b"})
+_NUMPY: dict[str, type[np.floating[Any]]] = {"F32": np.float32, "F16": np.float16}
+
+
+def check_effects(modules: Mapping[str, ModuleAdapter], card: Card, findings: Findings) -> None:
+    """Look at every value once; errors name the tensor, warnings say what has no effect."""
+    idle = [name for name, module in modules.items() if not _acts(_peaks(module, card, findings), module)]
+    dead = sorted(modules.keys() & set(card.dead))
+    if dead:
+        more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
+        message = f"{dead[0]}{more}: the exported graph does not use it, so it has no effect"
+        findings.warning("dead-module", dead[0], message, actual=dead)
+    if set(modules) <= {*idle, *dead}:
+        message = "no effect: the adapter computes what the base computes"
+        findings.warning("no-effect", "adapter", message, hint="was it trained, and saved after training?")
+
+
+def _peaks(module: ModuleAdapter, card: Card, findings: Findings) -> dict[str, float]:
+    """The largest magnitude of each tensor as it will be stored."""
+    return {
+        field: _stored_peak(values, module.scaling if field in SCALED else 1.0, card.factor_dtype, findings)
+        for field, values in _tensors(module)
+    }
+
+
+def _tensors(module: ModuleAdapter) -> Iterator[tuple[str, Values]]:
+    for entry in fields(module):
+        value = getattr(module, entry.name)
+        if isinstance(value, Values):
+            yield entry.name, value
+
+
+def _stored_peak(values: Values, scaling: float, dtype: str, findings: Findings) -> float:
+    largest = peak(values)
+    if not math.isfinite(largest):
+        word = "NaN" if math.isnan(largest) else "infinity"
+        message = f"{values.name}: holds {word}"
+        findings.error("not-finite", values.name, message, hint="the training diverged: save an earlier step")
+        return largest
+    with np.errstate(over="ignore", under="ignore"):
+        stored = float(_NUMPY[dtype](np.float32(abs(scaling)) * np.float32(largest)))
+    if math.isinf(stored):
+        scaled = f" times the scaling {scaling:g}" if scaling != 1 else ""
+        message = f"{values.name}: {largest:g}{scaled} overflows {dtype}"
+        findings.error(
+            "overflow", values.name, message, expected=float(np.finfo(_NUMPY[dtype]).max), actual=largest * scaling
+        )
+    elif largest and scaling and not stored:
+        findings.warning("underflow", values.name, f"{values.name}: every value vanishes in {dtype}", actual=largest)
+    return stored
+
+
+def _acts(peaks: Mapping[str, float], module: ModuleAdapter) -> bool:
+    """Whether anything but zero is added, or anything replaced."""
+    if module.weight or module.bias or module.rows or module.magnitude or peaks.get("lora_bias"):
+        return True
+    pairs = (("lora_a", "lora_b"), ("embedding_a", "embedding_b"))
+    return any(peaks.get(first) and peaks.get(second) for first, second in pairs)

@@ -1,0 +1,66 @@
+"""PiSSA, OLoRA, CorDA and LoRA-GA with the adapter as it was before training. Pure.
+
+They take a part out of the base at first: W_res = W - s*B0*A0. What was trained is W_res + s*B*A, so on the plain base
+the adapter is s*(B*A - B0*A0) = s*[B, -B0]*[A; A0], of twice the rank (`subtract_mutated_init` in PEFT's
+tuners/lora/model.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from exporter.peft.adapter import ModuleAdapter
+from exporter.peft.config import Config
+from exporter.peft.findings import Findings
+from exporter.peft.tensors import joined, peak
+
+CONVERT_HINT = (
+    "convert it with PEFT, save_pretrained(DIR, path_initial_model_for_weight_conversion=INITIAL), "
+    "or give the adapter as it was saved before training with --initial"
+)
+
+
+def check_initialization(config: Config, findings: Findings, *, initial: bool) -> None:
+    """An initialization that changes the base needs the initial adapter, and only such a one does."""
+    name = config.init
+    if config.changes_base and not initial:
+        message = f"adapter_config.json: 'init_lora_weights' is {name!r}: it took a part out of the base"
+        findings.error("changed-base", "init_lora_weights", message, actual=name, hint=CONVERT_HINT)
+    if initial and not config.changes_base:
+        message = "an initial adapter is given, but adapter_config.json names no initialization that changes the base"
+        hint = "a converted adapter is plain LoRA: check it without the initial one"
+        findings.error("needless-initial", "init_lora_weights", message, hint=hint)
+
+
+def subtract(
+    modules: Mapping[str, ModuleAdapter], initial: Mapping[str, ModuleAdapter], findings: Findings
+) -> dict[str, ModuleAdapter]:
+    """The trained modules minus the initial ones: A' = [A; A0], B' = [B, -B0], the scaling as it was."""
+    trained = {name for name, module in modules.items() if module.lora_a}
+    before = {name for name, module in initial.items() if module.lora_a}
+    for name in sorted(trained ^ before):
+        where = "trained" if name in before else "initial"
+        message = f"{name}: the {where} adapter has no LoRA here, the other has"
+        findings.error("initial-mismatch", name, message, hint="both must come from one training run")
+    return {
+        name: _subtract(module, initial[name], findings) if name in trained & before else module
+        for name, module in modules.items()
+    }
+
+
+def _subtract(module: ModuleAdapter, before: ModuleAdapter, findings: Findings) -> ModuleAdapter:
+    if before.scaling != module.scaling:
+        message = f"{module.name}: scaling {module.scaling:g}, {before.scaling:g} in the initial adapter"
+        findings.error("initial-mismatch", module.name, message, expected=before.scaling, actual=module.scaling)
+    if module.lora_a is None or module.lora_b is None or before.lora_a is None or before.lora_b is None:
+        return module
+    if peak(before.lora_b) == 0:
+        message = f"{before.lora_b.name} is all zero: it is not the state after such an initialization"
+        hint = "save the adapter right after get_peft_model, before training"
+        findings.error("initial-mismatch", before.lora_b.name, message, hint=hint)
+    return replace(
+        module,
+        lora_a=joined(module.lora_a, before.lora_a, axis=0, sign=1),
+        lora_b=joined(module.lora_b, before.lora_b, axis=1, sign=-1),
+    )

@@ -1,0 +1,292 @@
+"""The tensors of one module become one `ModuleAdapter`: parts paired, shapes and ranks checked, scaling computed.
+
+A fused projection (`qkv_proj`, `gate_up_proj`) against a split base is split here: the rows of B in the base's order,
+A as it is, because every row of B(Ax) depends on its own row of B alone. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from exporter.card import LINEAR_KINDS, Card, Module
+from exporter.peft.adapter import ModuleAdapter, Values
+from exporter.peft.config import Config
+from exporter.peft.findings import Findings
+from exporter.peft.names import Part
+from exporter.peft.patterns import resolve
+from exporter.peft.tensors import FLOATING, Stored, rows_of
+
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+LORA_PARTS = frozenset({Part.A, Part.B, Part.B_BIAS, Part.MAGNITUDE, Part.EMBEDDING_A, Part.EMBEDDING_B})
+GATHER_HINT = (
+    "gather before saving: deepspeed.zero.GatheredParameters for DeepSpeed ZeRO-3, summon_full_params for FSDP"
+)
+VOCABULARY_HINT = "a resized vocabulary is another base: export a foundation of the resized checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One module as the adapter names it, its tensors by part, and the base modules behind it (several if fused)."""
+
+    name: str
+    module: Module
+    tensors: Mapping[Part, Stored]
+    targets: tuple[str, ...]
+    head: bool = False
+
+    @property
+    def adapted(self) -> bool:
+        """Whether it has LoRA tensors."""
+        return bool(LORA_PARTS & self.tensors.keys())
+
+
+def fused_modules(card: Card) -> dict[str, tuple[str, ...]]:
+    """Names that a fused model would have for modules that this base has split: qkv_proj → q_proj, k_proj, v_proj."""
+    found = {}
+    for name in card.modules:
+        parent, dot, last = name.rpartition(".")
+        for fused, parts in FUSED.items():
+            names = tuple(f"{parent}{dot}{part}" for part in parts)
+            whole = f"{parent}{dot}{fused}"
+            if last == parts[0] and whole not in card.modules and _can_fuse(names, card):
+                found[whole] = names
+    return found
+
+
+def _can_fuse(names: tuple[str, ...], card: Card) -> bool:
+    modules = [card.modules.get(name) for name in names]
+    return all(module is not None and module.kind == "linear" for module in modules) and (
+        len({module.inputs for module in modules if module}) == 1
+    )
+
+
+def site_module(name: str, card: Card, fused: Mapping[str, tuple[str, ...]]) -> tuple[Module, tuple[str, ...]]:
+    """The module that an adapter's name means, of the foundation or fused, and the base modules behind it."""
+    if name in card.modules:
+        return card.modules[name], (name,)
+    parts = [card.modules[part] for part in fused[name]]
+    whole = Module("linear", parts[0].inputs, sum(part.outputs for part in parts), any(part.bias for part in parts))
+    return whole, fused[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Builds module adapters under one config; mistakes become findings."""
+
+    config: Config
+    card: Card
+    findings: Findings
+
+    def build(self, site: Site) -> ModuleAdapter | None:
+        """What the site's LoRA tensors make; None when they are not usable."""
+        if not site.adapted:
+            return None
+        if {Part.EMBEDDING_A, Part.EMBEDDING_B} & site.tensors.keys():
+            return self._embedding(site)
+        return self._linear(site)
+
+    def values(self, stored: Stored) -> Values | None:
+        """The tensor's values, when its dtype is one that LoRA is trained in."""
+        if stored.dtype in FLOATING:
+            return stored.values()
+        self.findings.error(
+            "dtype",
+            stored.name,
+            f"{stored.name}: factors of dtype {stored.dtype} are not supported",
+            expected=list(FLOATING),
+            actual=stored.dtype,
+            hint="save the adapter in float32, float16 or bfloat16",
+        )
+        return None
+
+    def _linear(self, site: Site) -> ModuleAdapter | None:
+        if site.module.kind not in LINEAR_KINDS:
+            self._refuse_kind(site)
+            return None
+        first, second = self._pair(site, Part.A, Part.B)
+        if first is None or second is None:
+            return None
+        shapes_fit = all(
+            [
+                self._inner_ranks(site, first.shape[0], second.shape[1]),
+                self._size(site, first, 1, "in_features", site.module.inputs),
+                self._size(site, second, 0, "out_features", site.module.outputs),
+                self._rank(site, first.shape[0]),
+            ]
+        )
+        extra = self._vectors(site)
+        if not shapes_fit or extra is None or self.config.alpha is None:
+            return None
+        scaling = self._scaling(site.name, first.shape[0])
+        return ModuleAdapter(site.name, scaling, lora_a=first, lora_b=second, **extra)
+
+    def _vectors(self, site: Site) -> dict[str, Any] | None:
+        """lora_bias and magnitude, each (out,); None when one is wrong."""
+        wanted = (
+            (Part.B_BIAS, "lora_bias", self.config.lora_bias, "lora_bias"),
+            (Part.MAGNITUDE, "magnitude", self.config.dora, "use_dora"),
+        )
+        found: dict[str, Any] = {}
+        for part, field, asked, option in wanted:
+            stored = site.tensors.get(part)
+            if not self._agree(site, part, stored, asked=asked, option=option):
+                return None
+            if stored is not None:
+                values = self.vector(stored, site.module.outputs)
+                if values is None:
+                    return None
+                found[field] = values
+        return found
+
+    def _agree(self, site: Site, part: Part, stored: Stored | None, *, asked: bool, option: str) -> bool:
+        if asked == (stored is not None):
+            return True
+        if stored is None:
+            message = f"{site.name}: {part} is missing, although the config says {option!r}"
+        else:
+            message = f"{stored.name} is there, although the config does not say {option!r}"
+        self.findings.error("config-against-tensors", stored.name if stored else site.name, message, actual=option)
+        return False
+
+    def vector(self, stored: Stored, size: int) -> Values | None:
+        """A tensor of shape (size,)."""
+        if stored.shape == (size,):
+            return self.values(stored)
+        message = f"{stored.name}: shape {list(stored.shape)}, expected [{size}]"
+        self.findings.error("shape", stored.name, message, expected=[size], actual=list(stored.shape))
+        return None
+
+    def _embedding(self, site: Site) -> ModuleAdapter | None:
+        if site.module.kind != "embedding":
+            self._refuse_kind(site)
+            return None
+        if self.config.dora or Part.MAGNITUDE in site.tensors:
+            message = f"{site.name}: DoRA on an embedding is not supported"
+            self.findings.error("dora-embedding", site.name, message, hint="train without use_dora, or without it here")
+            return None
+        first, second = self._pair(site, Part.EMBEDDING_A, Part.EMBEDDING_B)
+        if first is None or second is None:
+            return None
+        fits = all(
+            [
+                self._inner_ranks(site, first.shape[0], second.shape[1]),
+                self._vocabulary(first, first.shape[1], site.module.inputs),
+                self._size(site, second, 0, "embedding_dim", site.module.outputs),
+                self._rank(site, first.shape[0]),
+            ]
+        )
+        if not fits or self.config.alpha is None:
+            return None
+        return ModuleAdapter(site.name, self._scaling(site.name, first.shape[0]), embedding_a=first, embedding_b=second)
+
+    def _refuse_kind(self, site: Site) -> None:
+        stored = next(iter(site.tensors.values()))
+        message = f"{stored.name}: this LoRA does not fit {site.name}, which is a {site.module.kind}"
+        self.findings.error("kind", stored.name, message, expected=site.module.kind, hint="linear and embedding only")
+
+    def _pair(self, site: Site, first: Part, second: Part) -> tuple[Values | None, Values | None]:
+        return self._matrix(site, first, second), self._matrix(site, second, first)
+
+    def _matrix(self, site: Site, part: Part, other: Part) -> Values | None:
+        stored = site.tensors.get(part)
+        if stored is None:
+            name = _sibling(site, part, other)
+            self.findings.error("missing-tensor", name, f"{name} is missing", hint="the file is not a whole adapter")
+            return None
+        shape = list(stored.shape)
+        if len(shape) < 2 or 0 in shape:
+            message = f"{stored.name}: shape {shape} is a shard that was not gathered (DeepSpeed ZeRO-3 or FSDP)"
+            self.findings.error("not-gathered", stored.name, message, actual=shape, hint=GATHER_HINT)
+            return None
+        if len(shape) > 2:
+            message = f"{stored.name}: shape {shape} is LoRA on a convolution, which is not supported"
+            self.findings.error("convolution", stored.name, message, actual=shape)
+            return None
+        return self.values(stored)
+
+    def _inner_ranks(self, site: Site, first: int, second: int) -> bool:
+        if first == second:
+            return True
+        message = f"{site.name}: inner ranks differ: lora_A has {first}, lora_B has {second}"
+        self.findings.error("inner-rank", site.name, message, expected=first, actual=second)
+        return False
+
+    def _size(self, site: Site, values: Values, axis: int, word: str, expected: int) -> bool:
+        actual = values.shape[axis]
+        if actual == expected:
+            return True
+        if site.head and axis == 0:
+            return self._vocabulary(values, actual, expected)
+        self.findings.error(
+            "shape",
+            values.name,
+            f"{values.name}: expects {word} {expected}, got {actual}",
+            expected=expected,
+            actual=actual,
+            hint="the adapter was trained on another base",
+        )
+        return False
+
+    def _vocabulary(self, values: Values, actual: int, expected: int) -> bool:
+        if actual == expected:
+            return True
+        self.findings.error(
+            "vocabulary",
+            values.name,
+            f"{values.name}: vocabulary {actual} vs base {expected}",
+            expected=expected,
+            actual=actual,
+            hint=VOCABULARY_HINT,
+        )
+        return False
+
+    def _rank(self, site: Site, actual: int) -> bool:
+        key = resolve(self.config.rank_pattern, site.name)
+        expected = self.config.rank if key is None else self.config.rank_pattern[key]
+        if expected is None or actual == expected:
+            return True
+        where = "config" if key is None else f"rank_pattern {key!r}"
+        message = f"rank {actual} in tensors, {expected} in {where} for {site.name}"
+        self.findings.error("rank", site.name, message, expected=expected, actual=actual)
+        return False
+
+    def _scaling(self, name: str, rank: int) -> float:
+        key = resolve(self.config.alpha_pattern, name)
+        alpha = self.config.alpha if key is None else float(self.config.alpha_pattern[key])
+        assert alpha is not None  # noqa: S101 - both callers refuse a config without alpha
+        return alpha / math.sqrt(rank) if self.config.rslora else alpha / rank
+
+
+def _sibling(site: Site, missing: Part, present: Part) -> str:
+    """The name that a missing tensor would have, spelled like its pair."""
+    stored = site.tensors.get(present)
+    if stored is None:
+        return f"{site.name}.{missing}"
+    marks = {
+        Part.A: "lora_A",
+        Part.B: "lora_B",
+        Part.EMBEDDING_A: "lora_embedding_A",
+        Part.EMBEDDING_B: "lora_embedding_B",
+    }
+    head, mark, tail = stored.name.rpartition(marks[present])
+    return f"{head}{marks[missing]}{tail}" if mark else f"{site.name}.{missing}"
+
+
+def split(adapter: ModuleAdapter, site: Site, card: Card) -> Iterator[ModuleAdapter]:
+    """The module adapters of the base modules behind a site: itself, or its rows in the base's order."""
+    if site.targets == (site.name,):
+        yield adapter
+        return
+    start = 0
+    for name in site.targets:
+        stop = start + card.modules[name].outputs
+        cut: dict[str, Any] = {
+            field: rows_of(values, start, stop)
+            for field in ("lora_b", "lora_bias", "magnitude", "bias", "weight")
+            if (values := getattr(adapter, field)) is not None
+        }
+        yield replace(adapter, name=name, **cut)
+        start = stop

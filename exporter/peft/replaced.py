@@ -1,0 +1,255 @@
+"""What replaces the base instead of being added to it: weights, biases and token rows; and copies of the base. Pure.
+
+`modules_to_save` and `bias` say which tensors replace; the same names without them are copies of the base, which PEFT
+saves along when embeddings are targeted. A copy must be the base's own (`copies`), then it is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from exporter.card import LINEAR_KINDS, Card
+from exporter.peft.adapter import ModuleAdapter, Values
+from exporter.peft.config import Config
+from exporter.peft.copies import Verdict, compare_copy
+from exporter.peft.findings import Findings
+from exporter.peft.modules import VOCABULARY_HINT, Builder, Site
+from exporter.peft.names import Part
+from exporter.peft.targets import is_saved
+from exporter.peft.tensors import Stored, picked_rows, rows_of
+from registry.formats.layout import byte_size
+
+REPLACEABLE = LINEAR_KINDS | {"embedding", "norm"}
+OTHER_BASE_HINT = "the adapter was trained on another base"
+
+
+@dataclass(slots=True)
+class Replacements:
+    """Collects what an adapter replaces, module by module, and the copies that only folding can compare."""
+
+    config: Config
+    card: Card
+    findings: Findings
+    builder: Builder
+    undecided: dict[str, Values] = field(default_factory=dict)
+
+    def add(self, site: Site, adapter: ModuleAdapter | None) -> ModuleAdapter | None:
+        """The site's adapter with what it replaces; None when there is neither."""
+        weight, bias, rows = self._weight(site), self._bias(site), self._rows(site)
+        if weight is None and bias is None and rows is None:
+            return adapter
+        adapter = adapter or ModuleAdapter(site.name)
+        if site.adapted and (weight is not None or rows is not None):
+            message = f"{site.name}: LoRA and a replaced weight on one module contradict each other"
+            self.findings.error("lora-and-weight", site.name, message, hint="PEFT trains either of them")
+        indices = self._indices(site.name) if rows is not None else ()
+        return replace(adapter, weight=weight, bias=bias, rows=rows, indices=tuple(sorted(indices)))
+
+    def _weight(self, site: Site) -> Values | None:
+        for part in (Part.BASE_WEIGHT, Part.ORIGINAL_WEIGHT):
+            if part in site.tensors:
+                self._copy(site, site.tensors[part], "weight")
+        stored = site.tensors.get(Part.WEIGHT)
+        if stored is None:
+            return None
+        if not self._saved(site.name):
+            self._copy(site, stored, "weight")
+            return None
+        if site.module.kind not in REPLACEABLE:
+            message = f"{stored.name}: replacing a {site.module.kind} is not supported"
+            self.findings.error("kind", stored.name, message, actual=site.module.kind)
+            return None
+        return self.builder.values(stored) if self._fits(site, stored, site.module.weight_shape) else None
+
+    def _saved(self, name: str) -> bool:
+        """Whether modules_to_save means the module, itself or, under ensure_weight_tying, through a tied one."""
+        tied = self.card.tied_with(name) if self.config.tie else ()
+        return any(is_saved(self.config, other) for other in (name, *tied))
+
+    def _bias(self, site: Site) -> Values | None:
+        stored = self._bias_tensor(site)
+        if stored is None:
+            return None
+        if not site.module.bias:
+            message = f"{stored.name}: {site.name} has no bias in this foundation: another base?"
+            self.findings.error("bias-without-base", stored.name, message, hint=OTHER_BASE_HINT)
+            return None
+        trained = self.config.bias == "all" or (self.config.bias == "lora_only" and site.adapted)
+        if not trained and not self._saved(site.name):
+            self._copy(site, stored, "bias")
+            return None
+        return self.builder.vector(stored, site.module.outputs)
+
+    def _bias_tensor(self, site: Site) -> Stored | None:
+        """The tensor that could replace the bias; further copies of it must be equal."""
+        plain, based = site.tensors.get(Part.BIAS), site.tensors.get(Part.BASE_BIAS)
+        if plain is not None and based is not None:
+            message = f"{site.name}: both {plain.name} and {based.name} are there: which is the bias?"
+            self.findings.error("ambiguous-tensor", plain.name, message)
+        stored, again = plain or based, site.tensors.get(Part.SAVED_BIAS)
+        if again is not None and (stored is None or bytes(again.raw) != bytes(stored.raw)):
+            message = f"{again.name} is not the same as {site.name}.bias: which is the bias?"
+            self.findings.error("ambiguous-tensor", again.name, message)
+        if Part.ORIGINAL_BIAS in site.tensors:
+            self._copy(site, site.tensors[Part.ORIGINAL_BIAS], "bias")
+        return stored
+
+    def _copy(self, site: Site, stored: Stored, parameter: str) -> None:
+        """Check a copy of a base tensor, part by part where the base has it split."""
+        shape = site.module.weight_shape if parameter == "weight" else (site.module.outputs,)
+        values = self.builder.values(stored) if self._fits(site, stored, shape) else None
+        if values is None:
+            return
+        start = 0
+        for name in site.targets:
+            stop = start + self._rows_in(name, parameter)
+            part = values if site.targets == (site.name,) else rows_of(values, start, stop)
+            self._compare(name, parameter, part)
+            start = stop
+
+    def _rows_in(self, name: str, parameter: str) -> int:
+        module = self.card.modules[name]
+        return module.weight_shape[0] if parameter == "weight" else module.outputs
+
+    def _compare(self, name: str, parameter: str, values: Values) -> None:
+        verdict = compare_copy(values, self.card.base_tensor(name, parameter))
+        if verdict is Verdict.EQUAL:
+            message = f"{values.name} is the base's own and is left out"
+            self.findings.note("base-copy", values.name, message)
+        elif verdict is Verdict.DIFFERENT:
+            self.findings.error(
+                "other-base",
+                values.name,
+                f"{values.name} differs from the base: trained on a different base, or not listed in the config",
+                hint="name the module in modules_to_save (or set bias) if it was trained; else use the right base",
+            )
+        elif parameter == "weight" and self.card.quantization is None:
+            self.undecided[name] = values
+        else:
+            message = f"{values.name} cannot be compared with this foundation's base and is left out"
+            self.findings.warning("base-copy-not-compared", values.name, message)
+
+    def _fits(self, site: Site, stored: Stored, shape: tuple[int, ...]) -> bool:
+        if stored.shape == shape:
+            return True
+        actual = list(stored.shape)
+        if len(actual) == 2 and (site.module.kind == "embedding" or site.head) and actual[1:] == list(shape[1:]):
+            message = f"{stored.name}: vocabulary {actual[0]} vs base {shape[0]}"
+            self.findings.error(
+                "vocabulary", stored.name, message, expected=shape[0], actual=actual[0], hint=VOCABULARY_HINT
+            )
+        else:
+            message = f"{stored.name}: shape {actual}, the base has {list(shape)}"
+            self.findings.error(
+                "shape", stored.name, message, expected=list(shape), actual=actual, hint=OTHER_BASE_HINT
+            )
+        return False
+
+    def _indices(self, name: str) -> tuple[int, ...]:
+        """The token indices that the config gives this module, by PEFT's matching of the name's ending."""
+        for key, indices in self.config.token_indices.items():
+            if name == self.card.input_embedding if key is None else name.endswith(key):
+                return indices
+        return ()
+
+    def _rows(self, site: Site) -> Values | None:
+        stored = site.tensors.get(Part.ROWS)
+        if stored is None:
+            return None
+        indices = self._indices(site.name)
+        width = site.module.weight_shape[-1]
+        if stored.shape != (len(indices), width) or not indices:
+            message = f"{stored.name}: shape {list(stored.shape)}, but the config lists {len(indices)} token indices"
+            self.findings.error("rows", stored.name, message, expected=[len(indices), width], actual=list(stored.shape))
+            return None
+        values = self.builder.values(stored)
+        if values is None or not self._can_replace_rows(site, stored, indices):
+            return None
+        return picked_rows(values, tuple(sorted(range(len(indices)), key=indices.__getitem__)))
+
+    def _can_replace_rows(self, site: Site, stored: Stored, indices: tuple[int, ...]) -> bool:
+        size = site.module.weight_shape[0]
+        if len(set(indices)) < len(indices):
+            message = f"trainable_token_indices: a token of {site.name} is listed twice"
+            self.findings.error("rows", "trainable_token_indices", message)
+        elif max(indices) >= size:
+            message = f"trainable_token_indices: token {max(indices)}, but the base's vocabulary is {size}"
+            self.findings.error(
+                "vocabulary", stored.name, message, expected=size, actual=max(indices), hint=VOCABULARY_HINT
+            )
+        elif site.module.kind != "embedding":
+            message = f"{stored.name}: replaced rows of {site.name} alone are not supported, only of an embedding"
+            self.findings.error("rows", stored.name, message, hint="train the rows of the input embedding")
+        else:
+            return True
+        return False
+
+
+def check_complete(config: Config, card: Card, modules: Mapping[str, ModuleAdapter], findings: Findings) -> None:
+    """What the config says is replaced must be there: saved modules whole, every trained bias, every token row."""
+    for name in _missing_saved(config, card, modules):
+        message = f"{name} is missing, although modules_to_save lists its module"
+        findings.error("missing-tensor", name, message, hint="the file is not a whole adapter")
+    missing = sorted(_missing_biases(config, card, modules))
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        message = f"{missing[0]}{more} missing, although the config says bias {config.bias!r}"
+        findings.error("missing-tensor", missing[0], message, expected=missing, hint="the file is not a whole adapter")
+    for key in _missing_rows(config, card, modules):
+        message = f"trainable_token_indices: no rows for {key} in the file"
+        findings.error("missing-tensor", "trainable_token_indices", message, hint="the file is not a whole adapter")
+    for entry in config.modules_to_save:
+        if not any(is_saved(replace(config, modules_to_save=(entry,)), name) for name in card.modules):
+            message = f"modules_to_save lists {entry!r}, which {card.architecture} does not have"
+            findings.warning("idle-module", "modules_to_save", message, actual=entry)
+
+
+def _missing_saved(config: Config, card: Card, modules: Mapping[str, ModuleAdapter]) -> Iterator[str]:
+    for name, module in card.modules.items():
+        if module.kind in REPLACEABLE and is_saved(config, name):
+            found = modules.get(name)
+            if found is None or found.weight is None:
+                yield f"{name}.weight"
+            if module.bias and (found is None or found.bias is None):
+                yield f"{name}.bias"
+
+
+def _missing_biases(config: Config, card: Card, modules: Mapping[str, ModuleAdapter]) -> Iterator[str]:
+    if config.bias == "none":
+        return
+    for name, module in card.modules.items():
+        found = modules.get(name)
+        adapted = found is not None and (found.lora_a is not None or found.embedding_a is not None)
+        if not module.bias or is_saved(config, name) or (config.bias == "lora_only" and not adapted):
+            continue
+        if found is None or found.bias is None:
+            yield f"{name}.bias"
+
+
+def _missing_rows(config: Config, card: Card, modules: Mapping[str, ModuleAdapter]) -> Iterator[str]:
+    for key, indices in config.token_indices.items():
+        wanted = card.input_embedding if key is None else key
+        holders = [
+            name for name, found in modules.items() if found.rows is not None and wanted and name.endswith(wanted)
+        ]
+        if not holders and not _follows_embedding(key, indices, config, card):
+            yield str(wanted)
+
+
+def _follows_embedding(key: str | None, indices: tuple[int, ...], config: Config, card: Card) -> bool:
+    """Whether PEFT leaves a tied module's rows out because the embedding has the same ones."""
+    embedding = card.input_embedding
+    if key is None or embedding is None or not any(name.endswith(key) for name in card.tied_with(embedding)):
+        return False
+    return any(
+        other == indices and (name is None or embedding.endswith(name)) for name, other in config.token_indices.items()
+    )
+
+
+def note_replaced(modules: Mapping[str, ModuleAdapter], dtype: str, findings: Findings) -> None:
+    """Warn of the bytes that replaced weights add to every build."""
+    sizes = {name: byte_size(dtype, found.weight.shape) for name, found in modules.items() if found.weight}
+    if sizes:
+        message = f"replaced weights of {', '.join(sizes)}: {sum(sizes.values()):,} bytes in the adapter's file"
+        findings.warning("replaced-weights", "modules_to_save", message, actual=sizes)

@@ -1,0 +1,123 @@
+"""Which modules the config means, as PEFT decides it. Pure.
+
+Source: `check_target_module_exists` (peft/tuners/tuners_utils.py) and `_set_trainable` (peft/utils/other.py), PEFT
+0.21.2. The tensors decide what is adapted; the config must agree with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from exporter.card import LINEAR_KINDS, Card, Module
+from exporter.peft.config import Config
+from exporter.peft.findings import Findings
+from exporter.peft.patterns import compile_pattern, resolve
+
+ADAPTABLE = LINEAR_KINDS | {"embedding"}
+_FIRST_INDEX = re.compile(r".*?\.[^.]*\.(?P<index>\d+)\.")
+
+
+def is_saved(config: Config, name: str) -> bool:
+    """Whether `modules_to_save` names the module or one that it stands in, by the ending of the name, as PEFT does."""
+    parts = name.split(".")
+    return any(".".join(parts[:end]).endswith(config.modules_to_save) for end in range(1, len(parts) + 1))
+
+
+def is_targeted(config: Config, name: str, module: Module, *, head: bool) -> bool:
+    """Whether the config puts LoRA on this module; `head` is whether it is an output head."""
+    if _is_excluded(config, name) or is_saved(config, name) or module.kind not in ADAPTABLE:
+        return False
+    targets = config.targets
+    if isinstance(targets, str):
+        if _is_all_linear(config):
+            return module.kind in LINEAR_KINDS and not head
+        return compile_pattern(targets).fullmatch(name) is not None
+    if targets is None:
+        return False
+    return name in targets or (_ends_with(name, targets) and _is_layer(config, name))
+
+
+def _is_all_linear(config: Config) -> bool:
+    return isinstance(config.targets, str) and config.targets.lower() == "all-linear"
+
+
+def _is_excluded(config: Config, name: str) -> bool:
+    if isinstance(config.excluded, str):
+        return compile_pattern(config.excluded).fullmatch(name) is not None
+    return name in config.excluded or _ends_with(name, config.excluded)
+
+
+def _ends_with(name: str, targets: Iterable[str]) -> bool:
+    return any(name == target or name.endswith(f".{target}") for target in targets)
+
+
+def _is_layer(config: Config, name: str) -> bool:
+    """Whether layers_to_transform lets this layer pass: the first index in the name, or that behind layers_pattern."""
+    if config.layers is None:
+        return True
+    if not config.layers_pattern:
+        match = _FIRST_INDEX.match(name)
+        return match is not None and int(match["index"]) in config.layers
+    for pattern in config.layers_pattern:
+        match = compile_pattern(rf"(?:^|.*?\.){pattern}\.(?P<index>\d+)\.").match(name)
+        if match:
+            return int(match["index"]) in config.layers
+    return False
+
+
+def check_targets(
+    config: Config, adapted: Collection[str], modules: Mapping[str, Module], card: Card, findings: Findings
+) -> None:
+    """Compare the config with the modules that have LoRA tensors; `modules` are all that could be named."""
+    _check_patterns(config, adapted, findings)
+    if config.targets is None:
+        if adapted:
+            message = "adapter_config.json names no 'target_modules': the tensors decide"
+            findings.warning("no-targets", "target_modules", message)
+        return
+    meant = {
+        name
+        for name, module in modules.items()
+        if is_targeted(config, name, module, head=name in card.modules and card.is_head(name))
+    }
+    _check_missing(config, meant - set(adapted), adapted, findings)
+    for name in sorted(set(adapted) - meant):
+        if _is_all_linear(config) and name in card.modules and card.is_head(name):
+            continue  # PEFT leaves out only the heads that it recognizes
+        findings.error(
+            "not-targeted",
+            name,
+            f"{name} has LoRA tensors, but the config does not target it: PEFT would ignore them",
+            expected=config.targets,
+            hint="add it to target_modules, or check exclude_modules and layers_to_transform",
+        )
+
+
+def _check_missing(config: Config, missing: set[str], adapted: Collection[str], findings: Findings) -> None:
+    """A listed target without any tensors is named once; single modules are named where others of theirs exist."""
+    listed = () if isinstance(config.targets, str) or config.targets is None else config.targets
+    hint = "layers_to_transform or exclude_modules must say so if that is meant"
+    silent = [target for target in listed if not _ends_with_any(adapted, target) and not _only_excluded(config, target)]
+    for target in silent:
+        findings.error("target-without-tensors", "target_modules", f"{target} has no tensors", actual=target, hint=hint)
+    for name in sorted(missing):
+        if not _ends_with(name, silent):
+            findings.error("module-without-tensors", name, f"{name} is targeted but has no tensors", hint=hint)
+
+
+def _ends_with_any(names: Iterable[str], target: str) -> bool:
+    return any(_ends_with(name, (target,)) for name in names)
+
+
+def _only_excluded(config: Config, target: str) -> bool:
+    """Whether the config itself explains a listed target without tensors."""
+    return bool(config.excluded) or config.layers is not None or is_saved(config, target)
+
+
+def _check_patterns(config: Config, adapted: Collection[str], findings: Findings) -> None:
+    for field, table in (("rank_pattern", config.rank_pattern), ("alpha_pattern", config.alpha_pattern)):
+        for key in table:
+            if not any(resolve((key,), name) for name in adapted):
+                message = f"adapter_config.json: the key {key!r} of {field!r} matches no adapted module"
+                findings.warning("idle-pattern", field, message, actual=key)
