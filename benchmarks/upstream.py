@@ -4,9 +4,9 @@
 
 takes seven minutes and 3 GB of memory for each adapter, so it runs only on request. It writes its figures to
 `build/bench/upstream.json`, from where `benchmarks/table.py` takes them. The model is converted to ExecuTorch's
-names before the clock starts, and everything is asked for as ptdock exports it: fp32, KV cache, custom SDPA, XNNPACK, the
-same context length. Hugging Face's rotary order is asked for too, or upstream's answers would be wrong for adapters
-trained with PEFT.
+names before the clock starts, and everything is asked for as ptdock exports it: fp32, KV cache, custom SDPA, XNNPACK,
+the same context length. Hugging Face's rotary order is asked for too, or upstream's answers would be wrong for
+adapters trained with PEFT.
 """
 
 from __future__ import annotations
@@ -38,21 +38,24 @@ NAMES = {
 
 
 def meta_name(name: str) -> str:
-    """ExecuTorch's name of a Hugging Face tensor: model.layers.3.mlp.up_proj.weight -> layers.3.feed_forward.w3.weight."""
+    """ExecuTorch's name of a tensor: `model.layers.3.mlp.up_proj.weight` is `layers.3.feed_forward.w3.weight`."""
     name = name.removeprefix("model.").replace("embed_tokens", "tok_embeddings").replace("lm_head", "output")
     for theirs, ours in NAMES.items():
         name = name.replace(theirs, ours)
     return name
 
 
-def convert(base: Path) -> None:
-    """Write the checkpoint and the parameters as `export_llm` reads them."""
+def convert(base: Path, adapter: Path) -> Path:
+    """Write checkpoint, parameters and configuration as `export_llm` reads them; answers the configuration's path."""
     WORK.mkdir(parents=True, exist_ok=True)
     tensors = {meta_name(name): value.float() for name, value in load_file(base / "model.safetensors").items()}
     tensors.setdefault("output.weight", tensors["tok_embeddings.weight"])
     torch.save(tensors, WORK / "checkpoint.pth")
-    config = json.loads((base / "config.json").read_text())
-    (WORK / "params.json").write_text(json.dumps(parameters(config)))
+    model = json.loads((base / "config.json").read_text())
+    (WORK / "params.json").write_text(json.dumps(parameters(model)))
+    path = WORK / "config.yaml"
+    path.write_text(json.dumps(configuration(adapter, model), indent=2))
+    return path
 
 
 def parameters(config: dict[str, Any]) -> dict[str, Any]:
@@ -72,9 +75,9 @@ def parameters(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def configuration(adapter: Path, tokens: dict[str, int]) -> dict[str, Any]:
+def configuration(adapter: Path, model: dict[str, Any]) -> dict[str, Any]:
     """The LlmConfig of one export. JSON is YAML, so this file needs no YAML writer."""
-    special = {"get_bos_id": tokens["bos_token_id"], "get_eos_ids": [tokens["eos_token_id"]]}
+    special = {"get_bos_id": model["bos_token_id"], "get_eos_ids": [model["eos_token_id"]]}
     return {
         "base": {
             "model_class": "smollm2",
@@ -99,12 +102,10 @@ def configuration(adapter: Path, tokens: dict[str, int]) -> dict[str, Any]:
 
 
 def main() -> None:
-    base, adapter = BUILD / "smollm2", BUILD / "adapters" / "pirate"
-    convert(base)
-    tokens = json.loads((base / "config.json").read_text())
-    (WORK / "config.yaml").write_text(json.dumps(configuration(adapter, tokens), indent=2))
-    command = [sys.executable, "-m", "executorch.extension.llm.export.export_llm", "--config", WORK / "config.yaml"]
-    print(" ".join(map(str, command)), flush=True)
+    adapter = BUILD / "adapters" / "pirate"
+    config = convert(BUILD / "smollm2", adapter)
+    command = [sys.executable, "-m", "executorch.extension.llm.export.export_llm", "--config", str(config)]
+    print(" ".join(command), flush=True)
     cost = run(command, log=WORK / "log.txt")
     record = {
         "date": datetime.now(UTC).date().isoformat(),
