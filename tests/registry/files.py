@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,23 @@ class Pair:
 
     program: Path
     foundation: Path
+
+
+# For scripts that run in a process of their own: its peak of resident memory in kB. `ru_maxrss` would not do: a child
+# starts with its parent's.
+PEAK = """
+import re
+from pathlib import Path
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+def run_script(script: str, *arguments: object) -> list[str]:
+    """The lines that a Python script prints in its own process; it may call `peak()`."""
+    command = [sys.executable, "-c", PEAK + script, *map(str, arguments)]
+    root = Path(__file__).parents[2]
+    return subprocess.run(command, capture_output=True, check=True, text=True, cwd=root).stdout.splitlines()
 
 
 def vector_of_tables(builder: flatbuffers.Builder, offsets: Sequence[int]) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from registry.errors import FormatError
 from registry.formats import mapped
 from registry.formats.layout import Layout
 from registry.formats.ptd import read_ptd
-from tests.registry.files import NamedData, Pair, PtdFile, TensorLayout
+from tests.registry.files import NamedData, Pair, PtdFile, TensorLayout, run_script
 
 GIB = 1 << 30
 
@@ -137,20 +135,18 @@ def test_each_contradiction_is_refused_by_name(file: PtdFile, message: str) -> N
 
 
 READ_BIG = """
-import resource, sys
-from pathlib import Path
+import sys
 from registry.formats import mapped
 from registry.formats.ptd import read_ptd
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 entry = read_ptd(mapped(Path(sys.argv[1]))).entries[-1]
-print(entry.offset, entry.size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(entry.offset, entry.size, peak() - before)
 """
 
 
 def test_a_five_gib_foundation_is_read_in_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "big.ptd"
     base = PtdFile(segments=((0, 4 * GIB), (4 * GIB, GIB)), data_size=5 * GIB).write_sparse(path)
-    command = [sys.executable, "-c", READ_BIG, str(path)]
-    answer = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
-    assert (int(answer[0]), int(answer[1])) == (base + 4 * GIB, GIB)
-    assert int(answer[2]) < 4096, "kB of memory that reading took"
+    offset, size, memory = map(int, run_script(READ_BIG, path)[0].split())
+    assert (offset, size) == (base + 4 * GIB, GIB)
+    assert memory < 4096, "kB that reading took"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from safetensors.numpy import save, save_file
 from registry.errors import FormatError, InputError
 from registry.formats.layout import DTYPE_BITS
 from registry.formats.safetensors import MAX_HEADER, Reader, bf16_to_f32, parse_header, read_header
-from tests.registry.files import safetensors_bytes
+from tests.registry.files import run_script, safetensors_bytes
 
 RANDOM = np.random.default_rng(0)
 F32 = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
@@ -181,16 +179,15 @@ def test_each_contradiction_is_refused_by_name(tmp_path: Path, header: Any, mess
 
 
 CLAIM = """
-import resource, sys
-from pathlib import Path
+import sys
 from registry.errors import FormatError
 from registry.formats.safetensors import read_header
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 try:
     read_header(Path(sys.argv[1]))
 except FormatError as error:
     print(error.message)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
 
 
@@ -200,8 +197,7 @@ def test_a_header_longer_than_the_file_or_the_limit_is_refused_before_it_is_read
     with open(path, "wb") as file:
         file.write(claimed.to_bytes(8, "little"))
         file.truncate(50_000_000 if claimed == MAX_HEADER else 3 * MAX_HEADER)
-    run = subprocess.run([sys.executable, "-c", CLAIM, str(path)], capture_output=True, check=True, text=True)
-    message, memory = run.stdout.splitlines()
+    message, memory = run_script(CLAIM, path)
     assert f"claims a header of {claimed} bytes" in message
     assert int(memory) < 2048, "kB"
 
