@@ -7,6 +7,7 @@ A verb parses, makes one call and answers: for people on standard output, or wit
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -50,6 +51,9 @@ class Root(Lazy):
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
         """Run one command line and exit. `args` are by default the process's own."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character gets its number
+                stream.reconfigure(errors="backslashreplace")
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in (words[: words.index("--")] if "--" in words else words)
         sys.exit(self._run(words, as_json=as_json, **{**extra, "prog_name": "ptdock", "standalone_mode": False}))
@@ -99,6 +103,7 @@ def cli(context: click.Context, home: Path) -> None:
     """One foundation, many adapters: packaging and registry for PyTorch ExecuTorch."""
     app = context.ensure_object(App)
     app.home = home.expanduser()
+    context.call_on_close(app.close)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@
 - `failures`   the one place where errors become messages, documents and exit codes
 - `progress`   phases and bytes on standard error
 - `render`     sizes, times, tables and bars for people
+- `plain`      plain files for people and apps, written whole
 - `documents`  the registry's values as the JSON that scripts read
 - `options`    parameter types and options that several commands share
 - `commands`   one module per noun; a verb parses, makes one call and answers

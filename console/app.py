@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -42,6 +43,11 @@ class App:
         """A remark beside the answer, silent with --quiet."""
         if not self.quiet:
             click.echo(text, file=self.stderr, color=colour())
+
+    def close(self) -> None:
+        """Give standard error's second descriptor back."""
+        if self.stderr is not sys.stderr:
+            self.stderr.close()
 
     def progress(self) -> Progress:
         """A context manager that tells the phases of long work."""

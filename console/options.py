@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from registry import canonical
+from registry.digest import Digest
 from registry.errors import FormatError, InputError
 
 FC = TypeVar("FC", bound="Callable[..., Any] | click.Command")
@@ -28,6 +29,16 @@ def share_bp(_context: click.Context, _option: click.Parameter, value: str) -> i
     if not 1 <= points <= 10_000:
         raise click.BadParameter(f"{value!r} is not a share: write 10% or 0.25%, up to 100%")
     return points
+
+
+def digest(_context: click.Context, _option: click.Parameter, value: str | None) -> Digest | None:
+    """A digest such as `sha256:…`; a usage error for anything else."""
+    if value is None:
+        return None
+    try:
+        return Digest.parse(value)
+    except InputError as error:
+        raise click.BadParameter(f"{error.message}; {error.hint}") from None
 
 
 def duration(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:

@@ -28,6 +28,8 @@ _QUICK = 0.5  # a phase shorter than this is not worth a line of its own on a te
 
 def own_stderr() -> TextIO:
     """Standard error under a descriptor of its own; `sys.stderr` itself where it has none (a test's buffer)."""
+    if sys.stderr is None:  # the caller closed it
+        return open(os.devnull, "w", encoding="utf-8")
     try:
         descriptor = os.dup(sys.stderr.fileno())
     except (OSError, io.UnsupportedOperation):

@@ -24,7 +24,7 @@ from exporter.relocation import RelocationTable
 from exporter.structure import Structure
 from registry import canonical
 from registry.artifacts import Build, Foundation, PublishResult, Source, Template
-from registry.digest import Descriptor
+from registry.digest import Descriptor, Digest
 from registry.errors import Conflict, NotFound
 from registry.formats.pte import read_pte
 from registry.links import check_inline, check_links
@@ -48,6 +48,7 @@ class PublishOptions:
     allow_pickle: bool = False
     adapter_name: str | None = None
     initial: Path | None = None
+    base_fingerprint: Digest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ def publish(
         allow_pickle=options.allow_pickle,
         adapter_name=options.adapter_name,
         initial=options.initial,
+        base_fingerprint=options.base_fingerprint,
     )
     adapter = checked.accept()
     folded = fold(adapter, card, FoundationRows(registry, foundation))

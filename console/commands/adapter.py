@@ -10,14 +10,16 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
-from console.options import FC, PATH, directory_option, foundation_option, read_lineage
+from console.options import FC, PATH, digest, directory_option, foundation_option, read_lineage
 from console.verbs import Noun
-from registry.errors import AdapterRefused
+from registry.digest import Digest
+from registry.errors import AdapterRefused, NotFound
 
 if TYPE_CHECKING:
     from exporter.card import Card
     from exporter.peft.gate import Checked
     from exporter.publish import Published
+    from registry.artifacts import Build
 
 
 @click.group(cls=Noun)
@@ -31,6 +33,7 @@ def gate_options(command: FC) -> FC:
         click.option("--adapter-name", metavar="NAME", help="Which of several adapters in the file."),
         click.option("--initial", type=PATH, metavar="DIR", help="The untrained adapter of PiSSA, OLoRA and the like."),
         click.option("--allow-pickle", is_flag=True, help="Read adapter_model.bin, weights only."),
+        click.option("--base-fingerprint", metavar="DIGEST", callback=digest, help="The base that training saw."),
     )
     for option in reversed(options):
         command = option(command)
@@ -51,15 +54,23 @@ def check(
     adapter_name: str | None,
     initial: Path | None,
     allow_pickle: bool,
+    base_fingerprint: Digest | None,
 ) -> None:
-    """Say all that is to say about the adapter in DIR; nothing is written.
+    """Say all that is wrong with the adapter in DIR; write nothing.
 
     Exit code 4 when it would be refused.
     """
     from exporter.peft.gate import check as check_adapter
 
     card = _card(app, foundation)
-    checked = check_adapter(directory, card, allow_pickle=allow_pickle, adapter_name=adapter_name, initial=initial)
+    checked = check_adapter(
+        directory,
+        card,
+        allow_pickle=allow_pickle,
+        adapter_name=adapter_name,
+        initial=initial,
+        base_fingerprint=base_fingerprint,
+    )
     document = _checked_document(checked, card)
     app.answer(document, _checked_text(checked, document))
     if not document["accepted"]:
@@ -123,8 +134,9 @@ def publish(
     adapter_name: str | None,
     initial: Path | None,
     allow_pickle: bool,
+    base_fingerprint: Digest | None,
 ) -> None:
-    """Check the adapter in DIR, make its .pte and record both."""
+    """Check the adapter in DIR, make its .pte, record both."""
     from exporter.publish import PublishOptions
     from exporter.publish import publish as publish_adapter
 
@@ -138,6 +150,7 @@ def publish(
         adapter_name=adapter_name,
         initial=initial,
         allow_pickle=allow_pickle,
+        base_fingerprint=base_fingerprint,
     )
     registry = app.registry()
     began = time.monotonic()
@@ -196,14 +209,14 @@ def list_(app: App, name: str | None) -> None:
 @foundation_option(required=False)
 @pass_app
 def show(app: App, ref: str, foundation: str | None) -> None:
-    """Show a version: its build, where it comes from, what it warns of."""
+    """Show a version: its build, its lineage, its warnings."""
     from exporter.structure import Structure
 
     registry = app.registry()
     version = registry.version(ref)
     exact = f"{version.adapter}@{version.version}"
     builds = registry.builds(exact)
-    build = registry.build(exact, foundation)
+    build = _newest(builds, registry.foundation(foundation).file.digest if foundation else None)
     source = registry.source(version)
     document = {
         **documents.version(version),
@@ -214,6 +227,14 @@ def show(app: App, ref: str, foundation: str | None) -> None:
         "builds": documents.builds(builds),
     }
     app.answer(document, _version_text(document))
+
+
+def _newest(builds: tuple[Build, ...], foundation: Digest | None) -> Build:
+    """The newest build on a foundation, or on any; one that is revoked only where no other is left."""
+    there = [build for build in builds if foundation in (None, build.foundation)]
+    if not there:
+        raise NotFound("this version has no build on that foundation", hint="publish it on that foundation first")
+    return max(there, key=lambda build: (build.revoked is None, there.index(build)))
 
 
 def _version_text(document: dict[str, Any]) -> str:
@@ -244,9 +265,12 @@ def _version_text(document: dict[str, Any]) -> str:
 @click.option("--force", is_flag=True, help="Overwrite files that have other content.")
 @pass_app
 def unpack(app: App, ref: str, directory: Path, foundation: str | None, force: bool) -> None:
-    """Write a version as plain files for any ExecuTorch app: .ptd, .pte and the tokenizer."""
-    from console.unpack import contents
-    from console.unpack import unpack as write_files
+    """Write a version as plain files: .ptd, .pte, tokenizer.
+
+    Any ExecuTorch app can load them. Files with other content are not overwritten without --force.
+    """
+    from console.plain import contents
+    from console.plain import unpack as write_files
 
     registry = app.registry()
     build = registry.build(ref, foundation)
@@ -287,7 +311,7 @@ def unyank(app: App, ref: str) -> None:
 @foundation_option(required=False)
 @pass_app
 def revoke(app: App, ref: str, reason: str, foundation: str | None) -> None:
-    """Take a version's builds away from devices, at their next sync."""
+    """Take a version away from devices at their next sync."""
     gone = app.registry().revoke(ref, reason, foundation)
     app.answer(
         {"ref": ref, "reason": reason, "builds": documents.builds(gone)},

@@ -45,7 +45,7 @@ def list_(app: App) -> None:
 @click.argument("name")
 @pass_app
 def show(app: App, name: str) -> None:
-    """Show a channel's arms: which release is offered to which share of devices."""
+    """Show which release is offered to which share of devices."""
     found = app.registry().channel(name)
     app.answer(documents.channel(found), _channel_text(found))
 
@@ -54,7 +54,10 @@ def show(app: App, name: str) -> None:
 @click.argument("name")
 @pass_app
 def delete(app: App, name: str) -> None:
-    """Withdraw a channel; its manifests are kept and its sequence goes on if the name is used again."""
+    """Withdraw a channel.
+
+    Its manifests are kept, and its sequence goes on if the name is used again.
+    """
     app.registry().delete_channel(name)
     app.answer({"name": name, "deleted": True}, f"withdrew channel {render.bold(name)}")
 

@@ -105,7 +105,7 @@ def _sync_text(result: SyncResult) -> str:
 @pass_app
 @click.pass_context
 def status(context: click.Context, app: App, directory: Path, verify: bool) -> None:
-    """Say what is active on a device and whether its files are sound.
+    """Say what is active, and whether its files are sound.
 
     Exit code 7 when one is damaged.
     """
@@ -146,7 +146,10 @@ def _versions(active: ActiveSet) -> str:
 @click.option("--channel", help="Which channel, where the device follows several.")
 @pass_app
 def rollback(app: App, directory: Path, channel: str | None) -> None:
-    """Go back to a channel's previous set; the release that is left is not taken again."""
+    """Go back to the previous set.
+
+    The release that is left is not taken again by a sync.
+    """
     from device.manage import rollback as roll_back
 
     active = roll_back(directory, channel, app.note)
@@ -173,20 +176,30 @@ def gc(app: App, directory: Path) -> None:
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="When to stop.")
 @pass_app
 def run(app: App, adapter: str, prompt: str, directory: Path, channel: str | None, max_new_tokens: int) -> None:
-    """Let an installed adapter answer a prompt in ExecuTorch's runtime (- runs the base without an adapter)."""
-    from exporter.quiet import quiet
+    """Let an adapter answer a prompt, in ExecuTorch's runtime.
 
-    with app.progress() as progress:
-        progress("loading")
-        with quiet():
-            from device.run import Chat
-
-            chat = Chat.open(directory, None if adapter == "-" else adapter, channel)
+    ADAPTER - is the base without an adapter.
+    """
+    chat = _load(app, directory, None if adapter == "-" else adapter, channel)
     answer = chat.answer(prompt, max_new_tokens=max_new_tokens, on_token=_speak(app))
     app.answer(_answer_document(chat, answer), "")
     if not app.json:
         click.echo()
     app.note(render.dim(_answer_note(chat, answer)))
+
+
+def _load(app: App, directory: Path, adapter: str | None, channel: str | None) -> Chat:
+    """Load an installed adapter; what is missing is said before torch is imported, which takes seconds."""
+    from device.installed import locate
+    from exporter.quiet import quiet
+
+    locate(directory, adapter, channel)
+    with app.progress() as progress:
+        progress("loading")
+        with quiet():
+            from device.run import Chat
+
+            return Chat.open(directory, adapter, channel)
 
 
 def _speak(app: App) -> Any:

@@ -47,7 +47,7 @@ def export(
     structures: tuple[str, ...],
     replace_name: bool,
 ) -> None:
-    """Export the checkpoint directory BASE: its foundation and the program without an adapter."""
+    """Export the checkpoint in BASE: its .ptd, and the program without an adapter."""
     from exporter.foundation import ExportOptions, export_foundation
     from exporter.recipe import Recipe, check_backend, check_dtype
 
@@ -103,7 +103,7 @@ def list_(app: App) -> None:
 @click.option("--tensors", is_flag=True, help="List the tensors too.")
 @pass_app
 def show(app: App, name: str, card: Path | None, tensors: bool) -> None:
-    """Show a foundation by its name or digest: recipe, tensors, templates."""
+    """Show a foundation, by name or digest."""
     registry = app.registry()
     found = registry.foundation(name)
     if card is not None:
@@ -121,6 +121,7 @@ def show(app: App, name: str, card: Path | None, tensors: bool) -> None:
 
 def write_card(app: App, registry: Registry, found: Foundation, target: Path) -> None:
     """Write a foundation's card: what a trainer needs to check an adapter without a store."""
+    from console.plain import write
     from exporter.publish import card_of
     from registry import canonical
     from registry.digest import Descriptor
@@ -129,7 +130,7 @@ def write_card(app: App, registry: Registry, found: Foundation, target: Path) ->
     if str(target) == "-":
         click.echo(data, nl=False)
         return
-    target.write_bytes(data)
+    write(target, data)
     app.answer(
         {"file": str(target), **Descriptor.of(data).to_json(), "foundation": str(found.file.digest)},
         f"wrote {render.clean(target)} ({render.size(len(data))})",
@@ -163,23 +164,14 @@ def _foundation_text(document: dict[str, Any], templates: tuple[Template, ...], 
 @click.argument("name")
 @pass_app
 def verify(app: App, name: str) -> None:
-    """Recompute a foundation's digest and that of each of its tensors from the file."""
-    from registry.digest import Digest
-    from registry.errors import IntegrityError
+    """Recompute every digest of a foundation from its file."""
+    from registry.links import verify_foundation
 
     registry = app.registry()
     found = registry.foundation(name)
-    path = registry.blobs.path(found.file.digest)
     with app.progress() as progress:
         progress.phase("hashing the foundation", found.file.size)
-        actual = Digest.of_file(path, progress.bytes)
-    if actual != found.file.digest:
-        raise IntegrityError(
-            f"the foundation {name} is damaged: its bytes have the digest {actual}",
-            hint="`ptdock verify` names what depends on it",
-            expected=str(found.file.digest),
-            actual=str(actual),
-        )
+        verify_foundation(registry.blobs.path(found.file.digest), found, progress.bytes)
     app.answer(
         {"name": name, **found.file.to_json(), "sound": True},
         f"{render.good('sound')}: {found.file.digest}, {render.size(found.file.size)}",
@@ -190,7 +182,7 @@ def verify(app: App, name: str) -> None:
 @click.argument("name")
 @pass_app
 def remove(app: App, name: str) -> None:
-    """Forget a foundation that no build and no release uses; its bytes stay until gc."""
+    """Forget a foundation that nothing uses; its bytes stay until gc."""
     removed = app.registry().remove_foundation(name)
     app.answer(
         {"name": name, **removed.file.to_json(), "removed": True},

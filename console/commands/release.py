@@ -41,7 +41,7 @@ def create(
     allow_holes: bool,
     draft: bool,
 ) -> None:
-    """Make a release of adapter versions and offer it to a share of a channel's devices."""
+    """Make a release of adapter versions and offer it to devices."""
     result = app.registry().create_release(
         channel, adapters, lines=lines or None, share_bp=share, allow_holes=allow_holes, draft=draft
     )

@@ -16,7 +16,7 @@ from registry.errors import IntegrityError
 @click.command(cls=Verb)
 @pass_app
 def init(app: App) -> None:
-    """Make a store, or bring an existing one to this version's schema."""
+    """Make a store, or bring one to this version's schema."""
     from registry.service import Registry
 
     fresh = not (app.home / "registry.db").exists()

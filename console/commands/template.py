@@ -39,7 +39,7 @@ def list_(app: App, foundation: str) -> None:
 @click.option("--base", type=PATH, metavar="DIR", help="Where the checkpoint is now.")
 @pass_app
 def add(app: App, foundation: str, spec: str, context: int | None, base: Path | None) -> None:
-    """Export a template ahead, so that adapters of this structure can be published without torch."""
+    """Export a template ahead; its adapters then need no torch."""
     from exporter.publish import default_context
 
     registry = app.registry()

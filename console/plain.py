@@ -1,7 +1,7 @@
-"""A build as plain files for any ExecuTorch app: `<foundation>.ptd`, `<adapter>.pte`, tokenizer files.
+"""Plain files for people and apps, outside of the store: a build's `.ptd`, `.pte` and tokenizer, or one document.
 
 The bytes are copies, never links into the store, so whoever edits them damages nothing. Each file appears whole, by
-rename, after its digest was compared; nothing is written when one of them stands there with other content.
+rename, after its digest was compared; nothing is unpacked when one of them stands there with other content.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from registry import files
 from registry.digest import CHUNK, Descriptor, Digest
-from registry.errors import Conflict, IntegrityError
+from registry.errors import Conflict, InputError, IntegrityError
 
 if TYPE_CHECKING:
     from registry.artifacts import Build
@@ -70,6 +70,16 @@ def unpack(
             _copy(registry.blobs.path(wanted[name].digest), directory / name, wanted[name], progress)
         files.sync(directory)
     return tuple(PlainFile(directory / name, file, name not in standing) for name, file in wanted.items())
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write one small file, whole, over what stands there. Raises InputError when its directory does not exist."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent}: no such directory", hint="make it first")
+    with files.translated(path), files.unfinished(path.parent) as (fresh, out):
+        files.write(fresh, out, data)
+        files.sync(fresh)
+        files.rename(fresh, path)
 
 
 def _plain(name: str) -> str:
