@@ -4,6 +4,8 @@ import pytest
 
 from device.source import blob_path, manifest_path
 from registry.digest import Descriptor
+from registry.formats.ptd import read_ptd
+from registry.links import tensor_key
 from registry.manifest import Arm, Manifest, ReleasePin
 from registry.release import AdapterEntry, FoundationEntry, Line, ReleaseDocument, Requires, Tokenizer
 
@@ -73,3 +75,48 @@ class Site:
 @pytest.fixture
 def site(tmp_path):
     return Site(tmp_path / "site")
+
+
+CONTEXT = 24
+
+
+@pytest.fixture(scope="session")
+def tiny_files(made_once, tiny_base):
+    """foundation.ptd, base.pte, pirate.pte, json.pte, tokenizer.json; other.ptd, which fits none of them."""
+    return made_once("device-files", lambda directory: _export(tiny_base, directory))
+
+
+def _export(base, directory):
+    import numpy as np
+
+    from exporter.base import fingerprint, read_base
+    from exporter.card import Card
+    from exporter.export import Job, export_base, export_template
+    from exporter.recipe import Recipe
+    from exporter.relink import relink
+    from exporter.relocation import hollow
+    from exporter.structure import parse_spec
+
+    job = Job(read_base(base), Recipe(), CONTEXT, lambda _: None)
+    made = export_base(job, directory)
+    foundation = made.foundation.rename(directory / "foundation.ptd")
+    (directory / "other.ptd").write_bytes(with_another_embedding(foundation.read_bytes()))
+    (directory / "base.pte").write_bytes(made.program)
+    card = Card.from_json({**made.modules, "base": str(fingerprint(job.checkpoint.tensors))})
+    template = export_template(job, parse_spec("r4:all-linear", card), card)
+    for seed, name in enumerate(["pirate", "json"]):
+        values = np.random.default_rng(seed).normal(0, 0.5, template.table.factor_bytes // 4)
+        factors = values.astype(np.float32).tobytes()
+        program = relink(hollow(template.program, template.table), template.table, factors)
+        (directory / f"{name}.pte").write_bytes(program)
+    (directory / "tokenizer.json").write_bytes((base / "tokenizer.json").read_bytes())
+
+
+def with_another_embedding(foundation: bytes) -> bytes:
+    """The foundation of a base whose embedding differs in one value: other bytes, and the key that certifies them."""
+    (entry,) = [each for each in read_ptd(foundation).entries if each.layout and each.layout.sizes == (64, 32)]
+    changed = bytearray(foundation)
+    changed[entry.offset + 2] ^= 1
+    data = changed[entry.offset : entry.offset + entry.size]
+    key = tensor_key(entry.layout.dtype, entry.layout.sizes, entry.layout.dim_order, data)
+    return bytes(changed).replace(entry.key.encode(), key.encode())
