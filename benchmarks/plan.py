@@ -1,6 +1,6 @@
 """How long one plan takes: a registry of 10,000 adapters (and of 100,000) in 50 channels, one core.
 
-    python -m benchmarks.plan
+python -m benchmarks.plan
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def release(number: int, channel: int, adapters: int, *, changed: int = 0) -> Re
         for i in range(adapters)
     )
     requires = Requires((1, 5), (1, 6), ("XnnpackBackend",), ("llama::custom_sdpa",))
-    return ReleaseDocument(number, (Line(FoundationEntry(pin("foundation", 538_000_000)), pin("base", 240_000), requires, entries),))
+    return ReleaseDocument(
+        number, (Line(FoundationEntry(pin("foundation", 538_000_000)), pin("base", 240_000), requires, entries),)
+    )
 
 
 def manifest(channel: int, document: ReleaseDocument, data: bytes) -> Manifest:

@@ -37,15 +37,13 @@ class Needs:
 
     An adapter that is there as factors becomes a program when it is first used, and can be dropped again: the set
     needs room for the largest such program, which `uses` counts; those that are held already are `spare`.
+    `incoming` are the files that come onto the disk, that largest program among them.
     """
 
     uses: Sizes = field(default_factory=dict)
     download: list[Download] = field(default_factory=list)
     spare: set[bytes] = field(default_factory=set)
-
-    def incoming(self, held: Mapping[bytes, int]) -> Sizes:
-        """The files that come onto the disk, the largest program that is written from factors among them."""
-        return {raw: size for raw, size in self.uses.items() if raw not in held} if self.download else {}
+    incoming: Sizes = field(default_factory=dict)
 
 
 class Disk:
@@ -108,7 +106,7 @@ class Disk:
     def take(self, channel: str, needs: Needs, *, alone: bool) -> None:
         """Plan a set's downloads; `alone` gives up the channel's active set."""
         self._coming += self._new(needs)
-        self.planned.update(needs.incoming(self.held))
+        self.planned.update(needs.incoming)
         self.spare |= needs.spare
         before = {} if alone else self.running.get(channel, {})
         self.running[channel] = {**before, **needs.uses}
@@ -119,7 +117,7 @@ class Disk:
 
     def _new(self, needs: Needs) -> int:
         """The bytes that a set adds to what is planned."""
-        return sum(size for raw, size in needs.incoming(self.held).items() if raw not in self.planned)
+        return sum(size for raw, size in needs.incoming.items() if raw not in self.planned)
 
 
 class _Collector:
@@ -138,6 +136,7 @@ class _Collector:
         if raw not in uses:
             uses[raw] = file.size
             if raw not in self._held:
+                self._needs.incoming[raw] = file.size
                 self._needs.download.append(Download(file, kind, self._channel, adapter))
 
     def add_adapter(self, entry: AdapterEntry) -> None:
@@ -168,6 +167,8 @@ class _Collector:
         if programs:
             largest = max(programs, key=lambda raw: (programs[raw], raw))
             needs.uses.setdefault(largest, programs[largest])
+            if needs.download and largest not in self._held:
+                needs.incoming[largest] = programs[largest]
             needs.spare.update(raw for raw in programs if raw in self._held)
         return needs
 

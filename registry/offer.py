@@ -170,6 +170,8 @@ def beyond_guarantee(requires: Requires, device: DeviceState) -> str | None:
 def _installable(line: Line, state: ChannelState | None, view: View, say: Say) -> Line:
     """The line with the adapters that this device would install now."""
     device = view.device
+    if device.wants is None and not view.revoked and all(entry.delivery == "prefetch" for entry in line.adapters):
+        return line  # the common case, thousands of times
     wants = None if device.wants is None else frozenset(device.wants)
     active = state.active if state else None
     used = {*device.on_demand, *(entry.name for entry in active.line.adapters)} if active else {*device.on_demand}
@@ -189,12 +191,12 @@ def _installable(line: Line, state: ChannelState | None, view: View, say: Say) -
     unknown = sorted(wants.difference(entry.name for entry in line.adapters)) if wants else []
     if unknown:
         say("warning", "not-offered", f"wanted, but not in the release: {', '.join(unknown)}")
-    return line if len(taken) == len(line.adapters) and not view.revoked else replace(line, adapters=tuple(taken))
+    return replace(line, adapters=tuple(taken))
 
 
 def _without_revoked(active: ActiveSet, state: ChannelState | None, view: View, say: Say) -> ActiveSet:
     """The active set with each revoked build replaced by the previous version's, or left out."""
-    if view.revoked.isdisjoint(entry.file.digest.raw for entry in active.line.adapters):
+    if not view.revoked or view.revoked.isdisjoint(entry.file.digest.raw for entry in active.line.adapters):
         return active
     kept: list[AdapterEntry] = []
     for entry in active.line.adapters:

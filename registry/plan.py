@@ -220,7 +220,7 @@ def _deactivated(switch: Switch, revoked: frozenset[bytes]) -> Iterator[Deactiva
     after = {entry.name: entry for entry in switch.after.line.adapters} if switch.after else {}
     for entry in switch.before.line.adapters if switch.before else ():
         successor = after.get(entry.name)
-        if successor is None or successor.file != entry.file:
+        if successor is None or successor.file.digest.raw != entry.file.digest.raw:
             why = "replaced" if successor else "withdrawn"
             why = "revoked" if entry.file.digest.raw in revoked else why
             yield Deactivation(switch.channel, entry.name, entry.version, entry.file.digest, why)

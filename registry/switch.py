@@ -38,6 +38,7 @@ class Switch:
 class _Candidate:
     set: ActiveSet
     needs: Needs
+    beside: bool  # whether it fits while every active set stays
 
     @property
     def line(self) -> str:
@@ -77,25 +78,25 @@ class _Decision:
         target = self._target([self._weighed(each) for each in self._answer.candidates])
         if target is None:
             return Switch(self._channel, self._before, self._answer.current, self._reasons)
-        emptied = not self._disk.fits_beside(target.needs)
-        self._disk.take(self._channel, target.needs, alone=emptied)
+        self._disk.take(self._channel, target.needs, alone=not target.beside)
         self._conclude(target)
-        return Switch(self._channel, self._before, target.set, self._reasons, target.needs.download, emptied)
+        return Switch(self._channel, self._before, target.set, self._reasons, target.needs.download, not target.beside)
 
     def _weighed(self, candidate: ActiveSet) -> _Candidate:
         """A candidate and what it needs; for the running set that is known already."""
         running = self._disk.active.get(self._channel) if same(self._before, candidate) else None
-        return _Candidate(candidate, running or self._disk.needs(self._channel, candidate))
+        needs = running or self._disk.needs(self._channel, candidate)
+        return _Candidate(candidate, needs, self._disk.fits_beside(needs))
 
     def _target(self, candidates: list[_Candidate]) -> _Candidate | None:
         disk, channel = self._disk, self._channel
-        fitting = [each for each in candidates if disk.fits_beside(each.needs) or disk.fits_alone(channel, each.needs)]
+        fitting = [each for each in candidates if each.beside or disk.fits_alone(channel, each.needs)]
         if not fitting:
             for each in candidates:
                 self._no_room(each, disk.peak_alone(channel, each.needs))
             return None
         best = fitting[0]
-        if disk.fits_beside(best.needs) or self._delete_first:
+        if best.beside or self._delete_first:
             return best
         staying = self._staying(best, fitting[1:])
         if staying is None:
@@ -108,7 +109,7 @@ class _Decision:
         if before is None or before.line.foundation.file == best.set.line.foundation.file:
             return None
         for each in others:
-            if each.set.line.foundation.file == before.line.foundation.file and self._disk.fits_beside(each.needs):
+            if each.set.line.foundation.file == before.line.foundation.file and each.beside:
                 self._say("note", "stays-on-line", f"{best.line} is preferred, but does not fit beside {each.line}")
                 return each
         return None
