@@ -20,7 +20,7 @@ test: .venv/test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/mypy examples benchmarks
+	MYPYPATH=examples:benchmarks $(BIN)/mypy examples benchmarks
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 bench: .venv/demo
