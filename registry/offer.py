@@ -228,7 +228,7 @@ def present(entry: AdapterEntry, view: View) -> bool:
     parts = entry.factors
     if parts is None or "factors" not in view.device.encodings:
         return False
-    return all(each.digest.raw in view.held for each in (parts.file, parts.template, parts.table))
+    return all(each.digest.raw in view.held for each in parts.pins())
 
 
 def _quiet(level: Level, code: str, text: str) -> None:

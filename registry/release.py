@@ -11,12 +11,12 @@ release documents; nothing in a document is a path.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from registry import canonical
-from registry.digest import Descriptor
+from registry.digest import Descriptor, Digest
 from registry.documents import SCHEMA, Fields, descriptor, opened
 from registry.errors import FormatError
 
@@ -117,6 +117,10 @@ class Factors:
     file: Descriptor
     template: Descriptor
     table: Descriptor
+
+    def pins(self) -> tuple[Descriptor, Descriptor, Descriptor]:
+        """What a device fetches to write the program."""
+        return self.template, self.table, self.file
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the document."""
@@ -258,17 +262,17 @@ class ReleaseDocument:
             holes=fields.flag("holes", default=False),
         )
 
-    def blobs(self) -> dict[Descriptor, None]:
-        """Every blob that the document pins, each once, in the document's order."""
-        found: dict[Descriptor, None] = {}
+    def blobs(self, *, revoked: Collection[Digest] = ()) -> dict[Descriptor, None]:
+        """Every blob that the document pins, each once, in its order; nothing of builds that are revoked."""
+        found: dict[Descriptor | None, None] = {}
         for line in self.lines:
             tokenizer = line.tokenizer.file if line.tokenizer else None
-            pins = [line.foundation.file, line.foundation.segments, line.base, tokenizer, line.prompt]
+            found |= dict.fromkeys((line.foundation.file, line.foundation.segments, line.base, tokenizer, line.prompt))
             for entry in line.adapters:
-                pins += [entry.file, entry.self_test, entry.prompt]
-                pins += [entry.factors.file, entry.factors.template, entry.factors.table] if entry.factors else []
-            found.update((pin, None) for pin in pins if pin is not None)
-        return found
+                if entry.file.digest not in revoked:
+                    found |= dict.fromkeys((entry.file, entry.self_test, entry.prompt))
+                    found |= dict.fromkeys(entry.factors.pins() if entry.factors else ())
+        return {pin: None for pin in found if pin is not None}
 
 
 def _pin(pin: Descriptor | None) -> dict[str, Any] | None:
