@@ -26,22 +26,22 @@ _AT = "console.commands."
 
 SECTIONS = {
     "Make": {
-        "init": (f"{_AT}store", "init", "Make a store."),
+        "init": (f"{_AT}store", "init", "Make a store, or bring one to this version's schema."),
         "base": (f"{_AT}base", "base", "Checkpoints that foundations are made from."),
         "foundation": (f"{_AT}foundation", "foundation", "One .ptd for a base and all of its adapters."),
         "template": (f"{_AT}template", "template", "Hollow programs, one for each structure of adapters."),
-        "adapter": (f"{_AT}adapter", "adapter", "Check, publish and withdraw adapters."),
+        "adapter": (f"{_AT}adapter", "adapter", "Check, publish, show and withdraw adapters."),
     },
     "Ship": {
         "channel": (f"{_AT}channel", "channel", "What devices follow."),
-        "release": (f"{_AT}release", "release", "Sets of builds that a channel offers."),
-        "manifest": (f"{_AT}query", "manifest", "Print a channel's manifest."),
-        "plan": (f"{_AT}query", "plan", "What one device would do, and why."),
-        "device": (f"{_AT}device", "device", "The reference device client."),
+        "release": (f"{_AT}release", "release", "Immutable, numbered sets of builds that channels offer."),
+        "manifest": (f"{_AT}query", "manifest", "Print a channel's manifest, as devices read it."),
+        "plan": (f"{_AT}query", "plan", "Show what one device would do, and why."),
+        "device": (f"{_AT}device", "device", "The reference device client: a directory plays the phone."),
     },
     "Care": {
-        "verify": (f"{_AT}store", "verify", "Check every digest and every link."),
-        "log": (f"{_AT}store", "log", "Who changed what, and when."),
+        "verify": (f"{_AT}store", "verify", "Check every blob against its digest, and every link."),
+        "log": (f"{_AT}store", "log", "Show who changed what, and when, newest first."),
     },
 }
 

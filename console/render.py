@@ -32,6 +32,11 @@ def seconds(value: float) -> str:
     return f"{minutes} min {rest:02d} s"
 
 
+def when(at: str) -> str:
+    """A recorded time (ISO 8601, UTC) to the second."""
+    return at[:19].replace("T", " ")
+
+
 def plural(count: int, noun: str) -> str:
     """`1 adapter`, `2 adapters`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

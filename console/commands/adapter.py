@@ -199,9 +199,12 @@ def list_(app: App, name: str | None) -> None:
     names = [name] if name is not None else registry.adapters()
     found = [version for each in names for version in registry.versions(each)]
     rows = [
-        (each.adapter, each.version, each.created, f"yanked: {each.yanked}" if each.yanked else "") for each in found
+        (each.adapter, each.version, render.when(each.created), f"yanked: {each.yanked}" if each.yanked else "")
+        for each in found
     ]
-    app.answer([documents.version(each) for each in found], render.table(("adapter", "version", "published", ""), rows))
+    app.answer(
+        [documents.version(each) for each in found], render.table(("adapter", "version", "published (UTC)", ""), rows)
+    )
 
 
 @adapter.command()
@@ -247,7 +250,7 @@ def _version_text(document: dict[str, Any]) -> str:
             ("structure", document["structure"]),
             ("foundation", document["foundation"]),
             ("source", document["source"]),
-            ("published", document["created"]),
+            ("published", f"{render.when(document['created'])} UTC"),
             ("yanked", document["yanked"]),
             ("revoked", document["revoked"]),
             ("builds", len(document["builds"])),

@@ -15,7 +15,7 @@ from registry.rollout import percent
 
 @click.group(cls=Noun)
 def channel() -> None:
-    """What devices follow: which releases are offered to which share of them."""
+    """What devices follow."""
 
 
 @channel.command()

@@ -11,8 +11,10 @@ from console import documents, render
 from console.app import App, pass_app
 from console.options import PATH
 from console.verbs import Noun
+from registry.names import check_name
 
 if TYPE_CHECKING:
+    from exporter.foundation import Exported
     from registry.artifacts import Foundation, Template
     from registry.service import Registry
 
@@ -47,10 +49,14 @@ def export(
     structures: tuple[str, ...],
     replace_name: bool,
 ) -> None:
-    """Export the checkpoint in BASE: its .ptd, and the program without an adapter."""
+    """Export a checkpoint directory: its .ptd and base program.
+
+    The base program answers without an adapter. An export that is recorded already is not repeated.
+    """
     from exporter.foundation import ExportOptions, export_foundation
     from exporter.recipe import Recipe, check_backend, check_dtype
 
+    check_name(name, what="foundation")
     recipe = Recipe(check_dtype(dtype), check_backend(backend))
     registry = app.registry()
     with app.progress() as progress:
@@ -60,27 +66,31 @@ def export(
             for spec in structures
         ]
     names = documents.names_of(registry.foundation_names(), made.foundation.file.digest)
-    document = {
-        **documents.foundation(made.foundation, names, name),
+    app.answer(_exported_document(made, names, templates), _exported_text(made, templates))
+
+
+def _exported_document(made: Exported, names: list[str], templates: list[Template]) -> dict[str, Any]:
+    return {
+        **documents.foundation(made.foundation, names, made.name),
         "fresh": made.fresh,
         "seconds": made.seconds,
         "base_program": template_document(made.base_program),
         "templates": [template_document(each) for each in templates],
     }
+
+
+def _exported_text(made: Exported, templates: list[Template]) -> str:
     verb = "exported" if made.fresh else "was exported already:"
-    app.answer(
-        document,
-        f"{render.good(name)} {verb} {made.foundation.file.digest}\n"
-        + render.fields(
-            [
-                ("foundation", f"{render.size(made.foundation.file.size)}, {len(made.foundation.tensors)} tensors"),
-                ("base program", f"{render.size(made.base_program.program_size)}, context {made.base_program.context}"),
-                ("KV cache", render.size(made.base_program.kv_cache_bytes)),
-                *(("template", describe(each)) for each in templates),
-                ("took", render.seconds(made.seconds)),
-            ]
-        ),
-    )
+    head = f"{render.good(made.name)} {verb} {made.foundation.file.digest}"
+    program = made.base_program
+    lines = [
+        ("foundation", f"{render.size(made.foundation.file.size)}, {len(made.foundation.tensors)} tensors"),
+        ("base program", f"{render.size(program.program_size)}, context {program.context}"),
+        ("KV cache", render.size(program.kv_cache_bytes)),
+        *(("template", describe(each)) for each in templates),
+        ("took", render.seconds(made.seconds)),
+    ]
+    return f"{head}\n{render.fields(lines)}"
 
 
 @foundation.command("list")

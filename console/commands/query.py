@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 @click.option("--sequence", type=click.IntRange(min=1), help="An earlier manifest instead of the newest.")
 @pass_app
 def manifest(app: App, channel: str, sequence: int | None) -> None:
-    """Print a channel's manifest, byte for byte as devices read it."""
+    """Print a channel's manifest, as devices read it.
+
+    The answer is the document itself, byte for byte, with --json and without.
+    """
     click.echo(app.registry().manifest(channel, sequence), nl=sys.stdout.isatty())
 
 
@@ -36,7 +39,10 @@ def manifest(app: App, channel: str, sequence: int | None) -> None:
 @click.option("--delete-first", is_flag=True, help="Let the device delete what it runs when it cannot hold both.")
 @pass_app
 def plan(app: App, channels: tuple[str, ...], file: Path, delete_first: bool) -> None:
-    """Show what one device would download, keep, activate and delete, and why."""
+    """Show what one device would do, and why.
+
+    What it downloads, keeps, activates and deletes follows from the channels' manifests and the device's state.
+    """
     answer = make_plan(app.registry(), channels, _read(file), delete_first=delete_first)
     app.answer(answer.to_json(), plan_text(answer))
 

@@ -14,7 +14,7 @@ from registry.rollout import percent
 
 @click.group(cls=Noun)
 def release() -> None:
-    """Immutable, numbered sets of builds that a channel offers."""
+    """Immutable, numbered sets of builds that channels offer."""
 
 
 @release.command()
@@ -53,10 +53,10 @@ def create(
 def list_(app: App) -> None:
     """List the releases, oldest first."""
     found = app.registry().releases()
-    rows = [(each.number, each.created, len(each.lines), _adapters_line(each)) for each in found]
+    rows = [(each.number, render.when(each.created), len(each.lines), _adapters_line(each)) for each in found]
     app.answer(
         [documents.release(each) for each in found],
-        render.table(("release", "made", "lines", "adapters"), rows, right={0, 2}),
+        render.table(("release", "made (UTC)", "lines", "adapters"), rows, right={0, 2}),
     )
 
 
@@ -69,7 +69,9 @@ def show(app: App, number: int) -> None:
     found = registry.release(number)
     names = registry.foundation_names()
     lines = [_line_text(line, documents.names_of(names, line.foundation)) for line in found.lines]
-    head = render.fields([("release", found.number), ("made", found.created), ("document", found.document.digest)])
+    head = render.fields(
+        [("release", found.number), ("made", f"{render.when(found.created)} UTC"), ("document", found.document.digest)]
+    )
     app.answer(documents.release(found), "\n\n".join([head, *lines]))
 
 

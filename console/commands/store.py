@@ -32,7 +32,7 @@ def init(app: App) -> None:
 @pass_app
 @click.pass_context
 def verify(context: click.Context, app: App, fast: bool) -> None:
-    """Check every blob against its digest and every link against the bytes.
+    """Check every blob against its digest, and every link.
 
     Exit code 7 when anything is damaged.
     """
@@ -66,8 +66,8 @@ def _report_text(report: Report, took: float) -> str:
 @click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many events.")
 @pass_app
 def log(app: App, limit: int) -> None:
-    """Show the audit log, newest first: who changed what, and when."""
+    """Show who changed what, and when, newest first."""
     events = app.registry().events(limit)
-    rows = [(event.at, event.actor, event.action, event.subject) for event in events]
+    rows = [(render.when(event.at), event.actor, event.action, event.subject) for event in events]
     found = [{**event.to_json(), "digest": str(event.digest)} for event in events]
-    app.answer(found, render.table(("at", "who", "did", "to"), rows))
+    app.answer(found, render.table(("at (UTC)", "who", "did", "to"), rows))

@@ -1,0 +1,323 @@
+"""The command line from outside: help, answers, exit codes, terminals. Nothing here exports."""
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cli import SECTIONS, cli
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def ptdock(*words, home=None, **options):
+    """Run one command line in this process."""
+    before = ["--home", str(home)] if home else []
+    return CliRunner().invoke(cli, [*before, *map(str, words)], **options)
+
+
+def answer(*words, home):
+    """What a command answers with --json: exactly one document."""
+    done = ptdock(*words, "--json", home=home)
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refusal(*words, home, code):
+    """The error document of a command that must fail with this exit code, and what stands on standard error."""
+    done = ptdock(*words, "--json", home=home)
+    assert done.exit_code == code, (done.exit_code, done.stderr, done.exception)
+    return json.loads(done.stdout)["error"], done.stderr
+
+
+def process(*words, **options):
+    """The arguments of subprocess for a command line in its own process."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("env", {})}
+    return {"args": [sys.executable, "-m", "cli", *map(str, words)], "env": environment, **options}
+
+
+def commands(command=cli, path=()):
+    """Every verb with its path."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        yield from commands(command.get_command(context, name), (*path, name))
+
+
+VERBS = dict(commands())
+
+
+@pytest.fixture(scope="module")
+def empty_home(tmp_path_factory):
+    path = tmp_path_factory.mktemp("empty") / "home"
+    assert ptdock("init", home=path).exit_code == 0
+    return path
+
+
+@pytest.fixture
+def home(empty_home, tmp_path):
+    return Path(shutil.copytree(empty_home, tmp_path / "home"))
+
+
+@pytest.mark.parametrize("path", VERBS, ids=" ".join)
+def test_every_verb_explains_itself_and_takes_json_and_quiet(path):
+    done = ptdock(*path, "--help")
+    assert done.exit_code == 0
+    assert "--json" in done.stdout
+    assert "--quiet" in done.stdout
+    assert VERBS[path].help
+
+
+@pytest.mark.parametrize("noun", sorted({path[0] for path in VERBS if len(path) > 1}))
+def test_no_line_of_help_is_cut(noun):
+    assert "..." not in ptdock(noun, "--help").stdout.partition("Commands:")[2]
+
+
+def test_the_top_help_says_of_each_member_what_the_member_says_of_itself():
+    context = click.Context(cli)
+    for members in SECTIONS.values():
+        for name, (_, _, line) in members.items():
+            member = cli.get_command(context, name)
+            assert member.help.splitlines()[0] == line
+            assert member.name == name
+
+
+def test_help_imports_neither_the_database_nor_numpy():
+    program = "import sys, cli\ntry: cli.main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    for words in (["--help"], ["foundation", "--help"], ["adapter", "publish", "--help"]):
+        done = subprocess.run([sys.executable, "-c", program, *words], cwd=ROOT, capture_output=True, check=True)
+        loaded = {name.partition(".")[0] for name in done.stderr.decode().split()}
+        assert loaded & {"sqlalchemy", "alembic", "numpy", "safetensors", "torch", "urllib3"} == set()
+        assert "click" in loaded
+
+
+def test_a_store_is_made_once(tmp_path):
+    first = answer("init", home=tmp_path / "home")
+    second = answer("init", home=tmp_path / "home")
+    assert first["fresh"]
+    assert second == {**first, "fresh": False}
+
+
+def test_the_home_comes_from_the_environment(tmp_path):
+    done = CliRunner().invoke(cli, ["init"], env={"PTDOCK_HOME": str(tmp_path / "store")})
+    assert done.exit_code == 0
+    assert (tmp_path / "store" / "registry.db").is_file()
+
+
+@pytest.mark.parametrize("words", ["foundation list", "adapter list", "channel list", "release list"])
+def test_lists_of_an_empty_store_are_empty(home, words):
+    assert answer(*words.split(), home=home) == []
+    assert ptdock(*words.split(), home=home).stdout == ""
+
+
+def test_a_sound_store_verifies(home):
+    report = answer("verify", home=home)
+    assert report["clean"]
+    assert report["damage"] == []
+
+
+def test_a_channel_is_created_shown_and_deleted(home):
+    made = answer("channel", "create", "stable", "--poll", "15m", "--lifetime", "7d", home=home)
+    assert made["name"] == "stable"
+    assert made["settings"] == {"poll_seconds": 900, "lifetime_seconds": 604_800}
+    assert made["arms"] == [{"release": None, "share_bp": 10_000, "state": "open"}]
+    assert answer("channel", "show", "stable", home=home) == made
+    shown = ptdock("channel", "show", "stable", home=home).stdout
+    assert "as they are" in shown
+    assert "100 %" in shown
+    assert answer("channel", "delete", "stable", home=home) == {"name": "stable", "deleted": True}
+    assert answer("channel", "list", home=home) == []
+
+
+def test_the_log_names_who_did_what(home):
+    ptdock("channel", "create", "stable", home=home)
+    events = answer("log", home=home)
+    assert [event["action"] for event in events] == ["channel.create", "registry.init"]
+    assert events[0]["prev"] == events[1]["digest"]
+    assert len(answer("log", "-n", "1", home=home)) == 1
+    assert "channel stable" in ptdock("log", home=home).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("foundation show nope", 5, "no foundation 'nope'"),
+        ("adapter show nope", 5, "no adapter 'nope'"),
+        ("adapter show nope@1.0.0", 5, "no adapter 'nope'"),
+        ("adapter yank nope@1.0.0 --reason x", 5, "no adapter 'nope'"),
+        ("channel show nope", 5, "no channel 'nope'"),
+        ("manifest nope", 5, "no channel 'nope'"),
+        ("release show 7", 5, "no release 7"),
+        ("foundation show sha256:00", 2, "not a digest"),
+        ("channel create ../stable", 2, "'../stable' is not a usable channel name"),
+        ("channel create Stable", 2, "'Stable' is not a usable channel name"),
+        ("adapter show ../../etc/passwd", 2, "'../../etc/passwd' is not a usable adapter name"),
+        ("device status --dir {here}/nowhere", 5, "not a device directory"),
+        ("device rollback --dir {here}/nowhere", 5, "not a device directory"),
+        ("device run pirate hello --dir {here}/nowhere", 5, "not a device directory"),
+        ("plan nope --device {here}/nowhere.json", 2, "no such file"),
+        ("adapter check {here} --foundation nope", 5, "no foundation 'nope'"),
+        ("adapter publish {here} --foundation nope --name pirate", 5, "no foundation 'nope'"),
+        ("adapter publish {here} --foundation nope --name ../pirate", 2, "'../pirate' is not a usable adapter name"),
+        ("adapter publish {here} --foundation nope --name pirate --version 1", 2, "'1' is not a version"),
+        ("foundation export {here} --name ../tiny", 2, "'../tiny' is not a usable foundation name"),
+        ("foundation export {here} --name tiny", 2, "config.json"),
+        ("foundation export {here}/nowhere --name tiny", 2, "no such directory"),
+        ("foundation export {here} --name tiny --dtype bf16", 2, "'bf16'"),
+        ("foundation export {here} --name tiny --backend coreml", 2, "no shared foundation on coreml"),
+        ("base fingerprint {here}", 2, "config.json"),
+        ("template add --foundation nope --structure r8:q_proj", 5, "no foundation 'nope'"),
+    ],
+)
+def test_a_mistake_gives_one_message_with_its_exit_code(home, tmp_path, words, code, message):
+    words = words.format(here=tmp_path).split()
+    error, said = refusal(*words, home=home, code=code)
+    assert message in error["message"]
+    assert error["message"] in said
+    assert error["hint"] in said
+    assert "Traceback" not in said
+
+
+def test_a_missing_store_names_the_command_that_makes_one(tmp_path):
+    error, said = refusal("log", home=tmp_path / "nowhere", code=5)
+    assert error["code"] == "NotFound"
+    assert "ptdock init" in error["hint"]
+    assert f"error: {error['message']}\n hint: {error['hint']}\n" == said
+
+
+def test_a_hub_id_is_answered_with_the_download_command(home):
+    error, _ = refusal("foundation", "export", "HuggingFaceTB/SmolLM2-135M", "--name", "tiny", home=home, code=2)
+    assert "hf download HuggingFaceTB/SmolLM2-135M --local-dir SmolLM2-135M" in error["hint"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("nonsense", "No such command 'nonsense'"),
+        ("adapter nonsense", "No such command 'nonsense'"),
+        ("adapter publish", "Missing argument 'DIR'"),
+        ("channel create stable --nonsense", "No such option"),
+        ("release create --channel stable --adapter a@1.0.0 --share 10", "'10' is not a share"),
+        ("release create --channel stable --adapter a@1.0.0 --share 0%", "'0%' is not a share"),
+        ("release create --channel stable --adapter a@1.0.0 --share 101%", "'101%' is not a share"),
+        ("channel create stable --poll soon", "'soon' is not a duration"),
+        ("adapter check . --foundation x --base-fingerprint 12", "not a digest"),
+        ("release show none", "not a valid integer"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_exits_with_2(home, words, message):
+    error, said = refusal(*words.split(), home=home, code=2)
+    assert error["code"] == "UsageError"
+    assert message in error["message"]
+    assert error["hint"].startswith("ptdock ")
+    assert error["hint"].endswith("--help")
+    assert message in said
+
+
+def test_a_home_after_the_command_is_told_where_to_stand(tmp_path):
+    done = ptdock("init", "--home", tmp_path)
+    assert done.exit_code == 2
+    assert "ptdock --home DIR" in done.stderr
+
+
+def test_a_bare_noun_answers_with_its_help():
+    done = ptdock("channel")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Usage: ptdock channel")
+
+
+def test_words_after_two_dashes_are_no_options(home):
+    done = ptdock("channel", "create", "--", "--json", home=home)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+
+
+def test_quiet_leaves_only_the_answer(home):
+    assert ptdock("verify", home=home).stderr != ""
+    assert ptdock("verify", "--quiet", home=home).stderr == ""
+    assert ptdock("--quiet", "verify", home=home).stderr == ""
+
+
+def test_json_may_stand_before_the_command_too(home):
+    assert json.loads(ptdock("--json", "channel", "list", home=home).stdout) == []
+
+
+def test_a_pipe_that_closes_early_ends_the_command_in_silence(home):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(**process("--home", home, "log", stdout=writer, stderr=subprocess.PIPE), check=False)
+    os.close(writer)
+    assert done.stderr == b""
+    assert done.returncode == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_under_the_answer_is_said(home):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(**process("--home", home, "log", stdout=full, stderr=subprocess.PIPE), check=False)
+    assert done.returncode == 8
+    assert b"error: no space left" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_an_interrupt_exits_with_130_and_one_word(home, tmp_path):
+    ptdock("channel", "create", "stable", home=home)
+    fifo = tmp_path / "device.json"
+    os.mkfifo(fifo)
+    command = process("--home", home, "plan", "stable", "--device", fifo, "--json")
+    waiting = subprocess.Popen(**command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with open(fifo, "wb"):  # returns when the command has opened it to read
+        waiting.send_signal(signal.SIGINT)
+        out, said = waiting.communicate(timeout=30)
+    assert waiting.returncode == 130
+    assert json.loads(out)["error"]["code"] == "Interrupted"
+    assert said.strip() == b"interrupted"
+
+
+def on_a_terminal(*words, env=None):
+    """What a command writes when all of its output is a terminal."""
+    leader, follower = pty.openpty()
+    command = process(*words, env={"TERM": "xterm", **(env or {})})
+    running = subprocess.Popen(**command, stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    written = b""
+    try:
+        while chunk := os.read(leader, 65536):
+            written += chunk
+    except OSError:  # Linux says so when the last writer is gone
+        pass
+    finally:
+        os.close(leader)
+    assert running.wait(timeout=30) == 0
+    return written.decode()
+
+
+def test_colours_are_for_terminals_and_no_color_is_respected(home):
+    ptdock("channel", "create", "stable", home=home)
+    words = ("--home", home, "channel", "show", "stable")
+    assert "\x1b[1mstable\x1b[0m" in on_a_terminal(*words)
+    assert "\x1b[" not in on_a_terminal(*words, env={"NO_COLOR": "1"})
+    assert "\x1b[" not in ptdock(*words[2:], home=home).stdout
+
+
+def test_a_device_document_that_is_no_json_is_refused(home):
+    ptdock("channel", "create", "stable", home=home)
+    done = ptdock("plan", "stable", "--device", "-", home=home, input="{")
+    assert done.exit_code == 2
+    assert "device state: not JSON" in done.stderr
+
+
+def test_the_version_is_said():
+    done = ptdock("--version")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("ptdock ")
