@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from registry import canonical, files, founding, lookup, releasing, verification, withdrawing
+from registry import canonical, files, founding, lookup, releasing, site, verification, withdrawing
 from registry.artifacts import (
     Base,
     Build,
@@ -47,6 +47,7 @@ from registry.digest import Descriptor, Digest
 from registry.errors import InputError, NotFound
 from registry.names import check_name
 from registry.publishing import Publication, publish
+from registry.site import Changes
 
 _DATABASE = "registry.db"
 
@@ -350,8 +351,19 @@ class Registry:
         with self.database.read() as session:
             return self.blobs.read(lookup.manifest(session, channel, sequence).digest)
 
-    def refresh_site(self) -> None:
-        """Write the static tree again from what the channels offer; idempotent. Every channel change calls it."""
+    def refresh_site(self) -> Changes:
+        """Write the static tree again from what the channels offer; idempotent. Every channel change calls it.
+
+        Raises Conflict when the tree is ahead of this store, Unavailable when there is no space: the channel has
+        changed then, and the next refresh brings the tree after it.
+        """
+        now = self._clock()
+        with files.locked(self.home / "site.lock"):
+            with self.database.read() as session:
+                current, earlier = channels.unexpired(session, now)
+            read = self.blobs.read
+            tree = site.tree(map(read, current), map(read, earlier), read, now=int(now))
+            return site.publish(tree, site.Directory(self.site), self.blobs)
 
     def verify(self, *, fast: bool = False, progress: Callable[[int], None] | None = None) -> Report:
         """Check blobs against digests, rows against blobs, links against bytes, and the audit chain.

@@ -164,6 +164,19 @@ def manifests(session: Session) -> tuple[Issued, ...]:
     )
 
 
+def unexpired(session: Session, now: float) -> tuple[tuple[Digest, ...], tuple[Digest, ...]]:
+    """The newest manifest of each channel, and all others that a device may still hold, of deleted channels too."""
+    newest = {channel.name: channel.sequence for channel in channels(session)}
+    query = select(t.Manifest).order_by(t.Manifest.channel, t.Manifest.sequence)
+    current, earlier = [], []
+    for row in session.scalars(query.where((t.Manifest.expires >= int(now)) | t.Manifest.channel.in_(list(newest)))):
+        if newest.get(row.channel) == row.sequence:
+            current.append(row.digest)
+        elif row.expires >= int(now):
+            earlier.append(row.digest)
+    return tuple(current), tuple(earlier)
+
+
 def revoked(session: Session, channel: str, beside: Sequence[int] = ()) -> tuple[Digest, ...]:
     """The revoked builds that a device of this channel may hold: of any release it ever offered, and of `beside`."""
     offered = select(t.Arm.release).where(t.Arm.channel == channel, t.Arm.release.is_not(None))
