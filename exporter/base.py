@@ -148,8 +148,15 @@ def open_base(directory: Path | str) -> tuple[Mapping[str, Any], Weights]:
     Raises InputError for what is no Hugging Face checkpoint, with the way to one; FormatError for a damaged one.
     """
     path = Path(directory)
-    if not path.exists():
-        raise _no_such_path(str(directory))
+    try:
+        if path.exists():
+            return _open(path)
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}") from None
+    raise _no_such_path(str(directory))
+
+
+def _open(path: Path) -> tuple[Mapping[str, Any], Weights]:
     if not path.is_dir():
         raise _not_a_directory(path)
     if not (path / "config.json").is_file():

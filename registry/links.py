@@ -18,7 +18,7 @@ from typing import Any
 from registry import canonical
 from registry.artifacts import ExternalTensor, Foundation
 from registry.digest import CHUNK, Descriptor, Digest
-from registry.errors import FormatError, InputError, IntegrityError, NotFound
+from registry.errors import FormatError, InputError, IntegrityError, NotFound, Unavailable
 from registry.formats import Buffer, mapped, pieces
 from registry.formats.layout import Layout
 from registry.formats.ptd import Entry, Ptd, read_ptd
@@ -191,10 +191,7 @@ def _header_fault(path: Path, tensors: Sequence[ExternalTensor]) -> str | None:
 
 
 def _check_size(path: Path, expected: int) -> None:
-    try:
-        actual = path.stat().st_size
-    except FileNotFoundError:
-        raise NotFound(f"{path}: no such file") from None
+    actual = path.stat().st_size
     if actual != expected:
         raise IntegrityError(
             f"{path}: has {actual} bytes, the foundation has {expected}",
@@ -221,13 +218,21 @@ def verify_file(
 ) -> None:
     """Recompute every digest of a `.ptd` from its bytes, in one pass and a few MB of memory.
 
-    `progress` gets the length in bytes of each piece that was read. Raises NotFound without the file, and
-    IntegrityError with `values["kind"]`: "size" (cut, or another file), "segment" (`values["tensors"]` lists the
-    damaged ones), or "header" (any byte that belongs to no tensor).
+    `progress` gets the length in bytes of each piece that was read. Raises NotFound without the file, Unavailable if
+    it cannot be read, and IntegrityError with `values["kind"]`: "size" (cut, or another file), "segment"
+    (`values["tensors"]` lists the damaged ones), or "header" (any byte that belongs to no tensor).
     """
-    _check_size(path, file.size)
-    whole, found = _digest_parts(path, expected, progress)
-    header, tensors = _header_fault(path, expected), _damaged(expected, found)
+    try:
+        _check_size(path, file.size)
+        whole, found = _digest_parts(path, expected, progress)
+        header = _header_fault(path, expected)
+    except FileNotFoundError:
+        raise NotFound(f"{path}: no such file") from None
+    except OSError as error:
+        raise Unavailable(
+            f"{path}: cannot be read: {error.strerror}", hint="check the disk and the file's rights"
+        ) from None
+    tensors = _damaged(expected, found)
     if not (header or tensors or whole != file.digest):
         return
     labels = [_label(t) for t in expected if found[t.key] != t.digest]

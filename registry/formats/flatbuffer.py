@@ -24,7 +24,7 @@ _SOFFSET = _CODES["i"]
 _VOFFSET = _CODES["H"]
 _TABLE_UNITS = 8  # the least that an unshared table takes: the offset to it, and the offset to its vtable
 _STRING_UNITS = 4
-_MAX_UNITS = 1 << 24  # about two million tables: far above any model, and a few seconds of work
+_MAX_UNITS = 1 << 23  # some eighty thousand named tensors: far above any model, and a few seconds of work
 
 
 class Budget:

@@ -159,6 +159,10 @@ def test_a_file_is_answered_with_its_directory(tmp_path: Path) -> None:
     assert refusal(single(tmp_path) / "model.safetensors").hint == f"give its directory: {tmp_path}"
 
 
+def test_a_path_that_the_system_refuses_is_an_error_in_words() -> None:
+    assert refusal("a" * 5000).message.endswith("File name too long")
+
+
 def test_a_directory_without_a_config_is_refused(tmp_path: Path) -> None:
     assert "has no config.json" in refusal(tmp_path).message
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from registry.artifacts import ExternalTensor, Foundation
 from registry.digest import Descriptor, Digest
-from registry.errors import InputError, IntegrityError, NotFound
+from registry.errors import InputError, IntegrityError, NotFound, Unavailable
 from registry.formats import mapped
 from registry.formats.layout import Layout
 from registry.formats.ptd import read_ptd
@@ -246,6 +246,11 @@ def test_every_flipped_byte_of_a_foundation_is_found(pair: Pair, tmp_path: Path)
 def test_a_foundation_that_is_not_there_is_not_found(tmp_path: Path, pair: Pair) -> None:
     with pytest.raises(NotFound, match="no such file"):
         verify_foundation(tmp_path / "x", record(pair.foundation))
+
+
+def test_a_foundation_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="cannot be read: Is a directory"):
+        verify_file(tmp_path, Descriptor(Digest.of(b""), tmp_path.stat().st_size), ())
 
 
 def test_tensors_that_share_their_bytes_or_have_none_verify(tmp_path: Path) -> None:
