@@ -19,13 +19,12 @@ from typing import Any
 from registry import canonical
 from registry.digest import Descriptor, Digest
 from registry.documents import SCHEMA, Fields, descriptor, opened
-from registry.release import KNOWN as RELEASE_KNOWN
-from registry.release import AdapterEntry, Line
+from registry.release import LINE_KNOWN, AdapterEntry, Line
 
 MAX_BYTES = 256 << 20  # sets repeat lines, so as large as a release document may be
 ENCODINGS = ("factors",)
 KNOWN = (
-    f"{RELEASE_KNOWN} active app backends build channels critical digest document encodings executorch free_disk holds"
+    f"{LINE_KNOWN} active app backends build channels critical digest document encodings executorch free_disk holds"
     " id issued line on_demand operators platform previous quota ram_bytes refused registry release root schema"
     " sequence size wants"
 )

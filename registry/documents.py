@@ -24,8 +24,7 @@ T = TypeVar("T")
 SCHEMA = 1
 MAX_INTEGER = (1 << 63) - 1  # what Kotlin's Long, Swift's Int64 and SQL's BIGINT hold
 _UPGRADE = "this document is for a newer ptdock: upgrade ptdock"
-_PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")  # JSON can escape half a character; UTF-8 cannot hold it
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,256}")
 
 
 def opened(data: bytes, *, what: str, known: str, limit: int) -> Fields:
@@ -101,9 +100,9 @@ class Fields:
         return value
 
     def text(self, name: str) -> str:
-        """Any text that UTF-8 can hold."""
+        """Any text."""
         value = self._values.get(name)
-        if not isinstance(value, str) or _SURROGATE.search(value):
+        if not isinstance(value, str):
             raise self.refuse(name, "a text")
         return value
 

@@ -22,11 +22,11 @@ from registry.errors import FormatError
 
 MAX_BYTES = 256 << 20  # a reader stops at the pinned size; this bounds a document that nothing pins
 DELIVERIES = ("prefetch", "on-demand")
-KNOWN = (
-    "adapters app backends base critical delivery digest encodings executorch file format foundation"
-    " guaranteed holes lines min min_build name operators prompt ram_bytes release requires schema segments"
-    " self_test size table template tokenizer type version"
+LINE_KNOWN = (
+    "adapters app backends base delivery digest encodings executorch file format foundation guaranteed min min_build"
+    " name operators prompt ram_bytes requires segments self_test size table template tokenizer type version"
 )
+KNOWN = f"{LINE_KNOWN} critical holes lines release schema"
 
 
 @dataclass(frozen=True, slots=True)

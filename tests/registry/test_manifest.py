@@ -195,7 +195,7 @@ def test_a_manifest_that_breaks_a_rule_is_refused_by_name(path, message):
         (("lines", 0, "requires", "executorch", "min", [1, 7]), r"min \(1, 7\) is above guaranteed \(1, 6\)"),
         (("lines", 0, "requires", "backends", [""]), "printable"),
         (("lines", 0, "requires", "operators", ["a\u001b[2J"]), "printable"),
-        (("lines", 0, "requires", "backends", ["\ud800"]), "printable"),
+        (("lines", 0, "requires", "backends", ["\ud800"]), "half of a surrogate pair"),
         (("lines", 0, "requires", "app", "android", {}), "'min_build' is missing"),
         (("lines", 0, "adapters", 0, "name", "../../etc/x"), r"adapters\[0\]\.name: .* not a usable adapter name"),
         (("lines", 0, "adapters", 0, "name", "json"), "stands twice"),

@@ -58,7 +58,7 @@ def test_an_unknown_role_is_refused_with_the_known_ones():
     [
         ("schema", 2, "schema 2"),
         ("critical", ["images"], "'critical' names 'images'"),
-        ("begin", "\ud800", "expected a text"),
+        ("begin", "\ud800", "half of a surrogate pair"),
         ("roles", {"user": {"before": ""}}, r"roles\.user: 'after' is missing"),
         ("roles", {}, "no 'system' in roles"),
         ("sampling", {"temperature": -1}, "out of range"),
