@@ -226,5 +226,6 @@ def _answer_document(chat: Chat, answer: Answer) -> dict[str, Any]:
 
 def _answer_note(chat: Chat, answer: Answer) -> str:
     who = f"{chat.installed.adapter}@{chat.installed.version}" if chat.installed.adapter else "the base program"
-    rate = f", {len(answer.tokens) / answer.decode_seconds:.1f} tokens/s" if answer.decode_seconds else ""
+    later = len(answer.tokens) - 1  # the first one belongs to the prefill
+    rate = f", then {later / answer.decode_seconds:.1f} tokens/s" if later > 0 and answer.decode_seconds else ""
     return f"{who}, loaded in {render.seconds(chat.load_seconds)}, {len(answer.tokens)} tokens{rate}"
