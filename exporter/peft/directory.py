@@ -89,6 +89,8 @@ def _is_plain(path: Path, name: str, findings: Findings) -> bool:
         code, message, hint = "outside", f"{name!r} leaves the directory", ""
     elif file.is_symlink():
         code, message, hint = "symlink", f"{name} is a symbolic link", "copy the files themselves: cp -L"
+    elif file.exists():
+        code, message, hint = "not-a-file", f"{name} is not a regular file", ""
     else:
         code, message, hint = "missing-file", f"{name} is missing", "the directory is not whole: fetch it again"
     findings.error(code, name, message, hint=hint)
@@ -160,9 +162,8 @@ def _other_weights(path: Path, findings: Findings, *, allow_pickle: bool) -> tup
 def _read_weights(path: Path, names: tuple[str, ...], findings: Findings) -> dict[str, Stored] | None:
     """All tensors of all files; None when one of them cannot be read, for half an adapter is none."""
     tensors: dict[str, Stored] = {}
-    for name in names:
-        if name == INDEX:
-            continue
+    files = [name for name in names if name != INDEX]
+    for name in files:
         try:
             found = _read_file(path / name)
         except (FormatError, InputError) as error:
@@ -172,9 +173,9 @@ def _read_weights(path: Path, names: tuple[str, ...], findings: Findings) -> dic
         for twice in sorted(tensors.keys() & found.keys()):
             findings.error("ambiguous-tensor", twice, f"{twice} stands in two shards")
         tensors |= found
-    if INDEX in names:
+    if files and INDEX in names:
         _compare_index(_weight_map(path, Findings()), tensors, findings)
-    return tensors if set(names) - {INDEX} else None
+    return tensors if files else None
 
 
 def _read_file(file: Path) -> dict[str, Stored]:

@@ -29,7 +29,7 @@ def check_effects(modules: Mapping[str, ModuleAdapter], card: Card, findings: Fi
         more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
         message = f"{dead[0]}{more}: the exported graph does not use it, so it has no effect"
         findings.warning("dead-module", dead[0], message, actual=dead)
-    if set(modules) <= {*idle, *dead}:
+    if set(modules) <= {*idle, *dead} and not findings.refused:
         message = "no effect: the adapter computes what the base computes"
         findings.warning("no-effect", "adapter", message, hint="was it trained, and saved after training?")
 

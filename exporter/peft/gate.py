@@ -19,7 +19,7 @@ from exporter.peft.directory import Directory, read_directory
 from exporter.peft.effects import check_effects
 from exporter.peft.findings import Finding, Findings, Level
 from exporter.peft.initial import check_initialization, subtract
-from exporter.peft.modules import Builder, Site, split
+from exporter.peft.modules import Builder, Site, check_kinds, split
 from exporter.peft.pin import FILE, Pin, check_base, read_pin
 from exporter.peft.replaced import Replacements, check_complete, note_replaced
 from exporter.peft.sites import find_sites
@@ -78,6 +78,7 @@ def check(
     check_initialization(trained.config, findings, initial=initial is not None)
     before = None if initial is None else _read_initial(initial, card, findings, allow_pickle=allow_pickle)
     modules = subtract(trained.modules, before.modules, findings) if before else trained.modules
+    check_kinds(trained.config, card, modules, findings)
     check_complete(trained.config, card, modules, findings)
     note_replaced(modules, card.factor_dtype, findings)
     check_effects(modules, card, findings)

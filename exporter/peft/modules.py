@@ -20,7 +20,7 @@ from exporter.peft.patterns import resolve
 from exporter.peft.tensors import FLOATING, Stored, rows_of
 
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-LORA_PARTS = frozenset({Part.A, Part.B, Part.B_BIAS, Part.MAGNITUDE, Part.EMBEDDING_A, Part.EMBEDDING_B})
+LORA_PARTS = frozenset({Part.A, Part.B, Part.B_BIAS, Part.MAGNITUDE, Part.EMBEDDING_A, Part.EMBEDDING_B, Part.VELORA})
 GATHER_HINT = (
     "gather before saving: deepspeed.zero.GatheredParameters for DeepSpeed ZeRO-3, summon_full_params for FSDP"
 )
@@ -84,9 +84,15 @@ class Builder:
         """What the site's LoRA tensors make; None when they are not usable."""
         if not site.adapted:
             return None
+        self._velora(site)
         if {Part.EMBEDDING_A, Part.EMBEDDING_B} & site.tensors.keys():
             return self._embedding(site)
         return self._linear(site)
+
+    def _velora(self, site: Site) -> None:
+        stored = site.tensors.get(Part.VELORA)
+        if stored is not None and not self.config.raw.get("velora_config"):
+            self._agree(site, Part.VELORA, stored, asked=False, option="velora_config")
 
     def values(self, stored: Stored) -> Values | None:
         """The tensor's values, when its dtype is one that LoRA is trained in."""
@@ -290,3 +296,16 @@ def split(adapter: ModuleAdapter, site: Site, card: Card) -> Iterator[ModuleAdap
         }
         yield replace(adapter, name=name, **cut)
         start = stop
+
+
+def check_kinds(config: Config, card: Card, modules: Mapping[str, ModuleAdapter], findings: Findings) -> None:
+    """What depends on the kind of the foundation: DoRA on quantized weights, Conv1D's transposed storage."""
+    if card.quantization is not None and any(module.magnitude for module in modules.values()):
+        message = "DoRA on a quantized foundation is not supported: its norm needs the de-quantized weights"
+        findings.error("dora-quantized", "use_dora", message, hint="publish it on an fp32 or fp16 foundation")
+    kinds = {card.modules[name].kind for name, module in modules.items() if module.lora_a}
+    if config.fan_in_fan_out and kinds and "conv1d" not in kinds:
+        message = (
+            "adapter_config.json: 'fan_in_fan_out' is true, but no adapted module is a Conv1D: nothing is transposed"
+        )
+        findings.warning("fan-in-fan-out", "fan_in_fan_out", message, expected=False, actual=True)

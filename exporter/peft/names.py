@@ -32,6 +32,7 @@ class Part(StrEnum):
     ORIGINAL_WEIGHT = "original_module.weight"
     ORIGINAL_BIAS = "original_module.bias"
     SAVED_BIAS = "modules_to_save.bias"
+    VELORA = "lora_velora_embed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Part], ...] = tuple(
         (rf"lora_magnitude_vector{_ADAPTER}(?:\.weight)?", Part.MAGNITUDE),
         (rf"lora_embedding_A{_ADAPTER}", Part.EMBEDDING_A),
         (rf"lora_embedding_B{_ADAPTER}", Part.EMBEDDING_B),
+        (rf"lora_velora_embed{_ADAPTER}", Part.VELORA),  # VeLoRA's projection, read in the backward pass alone
         (rf"token_adapter\.trainable_tokens_delta{_ADAPTER}", Part.ROWS),
         (r"(?:token_adapter\.)?base_layer\.weight", Part.BASE_WEIGHT),
         (r"(?:token_adapter\.)?base_layer\.bias", Part.BASE_BIAS),
@@ -67,7 +69,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Part], ...] = tuple(
     )
 )
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module)\.")
-_PREFIX = re.compile(r"^(?:base_model\.model\.|base_model\.|module\.)")
+_PREFIX = re.compile(r"^(?:base_model\.model\.|module\.)")
 
 
 @dataclass(frozen=True, slots=True)

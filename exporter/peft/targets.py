@@ -81,6 +81,8 @@ def check_targets(
         for name, module in modules.items()
         if is_targeted(config, name, module, head=name in card.modules and card.is_head(name))
     }
+    if config.tie:  # PEFT then gives a tied module the same factors, transposed, and saves them too
+        meant |= {other for name in meant for other in card.tied_with(name)}
     _check_missing(config, meant - set(adapted), adapted, findings)
     for name in sorted(set(adapted) - meant):
         if _is_all_linear(config) and name in card.modules and card.is_head(name):

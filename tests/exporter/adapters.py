@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import warnings
 from collections.abc import Mapping
@@ -15,10 +16,11 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from exporter.card import BaseTensor, Card, Module
+from exporter.fold import Factor, Folded
 from exporter.peft.gate import Checked
 from registry.digest import Digest
 
@@ -37,6 +39,14 @@ def gpt2() -> GPT2LMHeadModel:
     """A GPT-2 of two layers of width 32, whose projections are Conv1D."""
     torch.manual_seed(0)
     return _shaken(GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=64, n_positions=64)))
+
+
+def phi3() -> Phi3ForCausalLM:
+    """A model whose projections are fused: qkv_proj and gate_up_proj."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
+    return _shaken(Phi3ForCausalLM(Phi3Config(**sizes, **heads)))
 
 
 def _shaken(model: Any) -> Any:
@@ -99,16 +109,21 @@ class ModelRows:
         return (weight.T if isinstance(part, Conv1D) else weight)[start:stop].numpy()
 
 
-def trained(model: nn.Module, seed: int = 1, **options: Any) -> PeftModel:
-    """A PEFT model whose trainable parameters are random, as training would leave them."""
+def trained(model: nn.Module, seed: int = 1, initial: Path | None = None, **options: Any) -> PeftModel:
+    """A PEFT model whose trainable parameters are random, as training would leave them.
+
+    `initial` is where the adapter is saved before that.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         peft_model = get_peft_model(model, LoraConfig(**{"r": 4, "lora_alpha": 8, **options}))
+    if initial is not None:
+        saved(peft_model, initial)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in peft_model.parameters():
             if parameter.requires_grad:
-                noise = torch.randn(parameter.shape, generator=generator) * 0.2
+                noise = torch.randn(parameter.shape, generator=generator) * 0.4
                 parameter.add_(noise.to(parameter.dtype))
     return peft_model.eval()
 
@@ -155,3 +170,55 @@ def write(
 def messages(checked: Checked, level: str = "error") -> list[str]:
     """The messages of one level."""
     return [finding.message for finding in checked.findings if finding.level == level]
+
+
+def merged(model: nn.Module, folded: Folded, card: Card) -> nn.Module:
+    """The base in fp64 with a folded adapter worked into its weights: what a program must compute."""
+    result = copy.deepcopy(model).double()
+    tied = result.config.tie_word_embeddings
+    if tied:
+        result.lm_head.weight = nn.Parameter(result.lm_head.weight.detach().clone())
+    for name, structure in folded.structure.modules.items():
+        part = result.get_submodule(name)
+        factors = {
+            suffix: torch.from_numpy(array(folded.tensors[f"{name}.{suffix}"]))
+            for suffix, _ in structure.shapes(card.modules[name])
+        }
+        with torch.no_grad():
+            _merge(part, factors)
+            if "rows" in factors:
+                part.weight[list(structure.rows)] = factors["rows"]
+                if tied:
+                    result.lm_head.weight[list(structure.rows)] = factors["rows"]
+    return result
+
+
+def array(factor: Factor) -> np.ndarray:
+    """A factor's values in fp64."""
+    kind = {"F32": np.float32, "F16": np.float16}[factor.dtype]
+    return np.frombuffer(factor.data, kind).reshape(factor.shape).astype(np.float64)
+
+
+def _merge(part: nn.Module, factors: Mapping[str, torch.Tensor]) -> None:
+    turn = (lambda matrix: matrix.T) if isinstance(part, Conv1D) else (lambda matrix: matrix)
+    weight = factors.get("weight", part.weight)
+    if "dora_scale" in factors:
+        weight = turn(turn(weight) * factors["dora_scale"][:, None])
+    if "lora_A" in factors:
+        weight = weight + turn(factors["lora_B"] @ factors["lora_A"])
+    if "lora_embedding_A" in factors:
+        weight = weight + (factors["lora_embedding_B"] @ factors["lora_embedding_A"]).T
+    part.weight = nn.Parameter(weight)
+    bias = factors.get("bias", getattr(part, "bias", None))
+    if "lora_B.bias" in factors:
+        bias = factors["lora_B.bias"] + (0 if bias is None else bias)
+    if bias is not None:
+        part.bias = nn.Parameter(bias)
+
+
+def distance(peft_model: nn.Module, model: nn.Module) -> float:
+    """The largest difference of two models' logits, both turned to fp64."""
+    tokens = torch.tensor([[1, 9, 33, 7, 60, 12, 5, 41, 22, 17, 3]])
+    with torch.no_grad():
+        first, second = peft_model.double()(tokens).logits, model.double()(tokens).logits
+    return float((first - second).abs().max())

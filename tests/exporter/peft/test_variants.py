@@ -1,0 +1,313 @@
+"""Every variant, made by live PEFT, folds to what PEFT computes: logits in fp64 beside the base's own distance."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft.tuners.lora.config import VeloraConfig
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from exporter.fold import fold
+from exporter.peft.gate import Checked, check
+from exporter.structure import ModuleStructure, Structure
+from tests.exporter.adapters import (
+    LAYERS,
+    PREFIX,
+    ModelRows,
+    array,
+    card_of,
+    distance,
+    gpt2,
+    llama,
+    merged,
+    messages,
+    phi3,
+    saved,
+    trained,
+    write,
+)
+
+Q_PROJ = [f"{layer}.q_proj" for layer in LAYERS]
+
+
+def agree(directory: Path, model: nn.Module, options: dict[str, Any]) -> tuple[Checked, Structure]:
+    """Train, save, check and fold; the folded adapter must compute what PEFT computes, and not what the base does."""
+    base, card = copy.deepcopy(model), card_of(model)
+    peft_model = trained(model, **options)
+    checked = check(saved(peft_model, directory), card, base_fingerprint=card.base)
+    assert messages(checked) == []
+    folded = fold(checked.accept(), card, ModelRows(base))
+    assert distance(peft_model, merged(base, folded, card)) < 2e-6
+    assert distance(peft_model, base) > 2e-4
+    return checked, folded.structure
+
+
+def tiny(**changes: Any) -> Callable[[], nn.Module]:
+    return lambda: llama(**changes)
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        pytest.param(tiny(), {"target_modules": ["q_proj"]}, id="plain"),
+        pytest.param(
+            tiny(), {"target_modules": ["q_proj"], "use_rslora": True, "r": 16, "lora_alpha": 16}, id="rslora"
+        ),
+        pytest.param(tiny(), {"target_modules": ["q_proj", "v_proj"], "layers_to_transform": [0]}, id="one layer"),
+        pytest.param(tiny(), {"target_modules": "all-linear"}, id="all-linear"),
+        pytest.param(tiny(), {"target_modules": r".*layers\.0\..*q_proj"}, id="regex"),
+        pytest.param(
+            tiny(), {"target_modules": ["q_proj", "v_proj"], "exclude_modules": r".*layers\.1.*v_proj"}, id="excluded"
+        ),
+        pytest.param(tiny(), {"target_modules": ["q_proj"], "use_dora": True}, id="dora"),
+        pytest.param(tiny(attention_bias=True), {"target_modules": ["q_proj"], "use_dora": True}, id="dora with bias"),
+        pytest.param(
+            tiny(), {"target_modules": "all-linear", "use_dora": True, "use_rslora": True, "r": 5}, id="dora rslora"
+        ),
+        pytest.param(
+            tiny(attention_bias=True),
+            {"target_modules": ["q_proj"], "use_dora": True, "bias": "all"},
+            id="dora and replaced biases",
+        ),
+        pytest.param(
+            tiny(attention_bias=True), {"target_modules": ["q_proj"], "bias": "lora_only"}, id="bias lora_only"
+        ),
+        pytest.param(tiny(attention_bias=True), {"target_modules": ["q_proj"], "bias": "all"}, id="bias all"),
+        pytest.param(tiny(attention_bias=True), {"target_modules": ["q_proj"], "lora_bias": True}, id="lora_bias"),
+        pytest.param(tiny(), {"target_modules": ["q_proj"], "lora_bias": True, "use_rslora": True}, id="new lora_bias"),
+        pytest.param(tiny(), {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, id="saved head"),
+        pytest.param(tiny(), {"target_modules": ["q_proj"], "modules_to_save": ["norm"]}, id="saved norms"),
+        pytest.param(tiny(), {"target_modules": ["q_proj"], "modules_to_save": ["mlp"]}, id="saved block"),
+        pytest.param(
+            tiny(tie_word_embeddings=True),
+            {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]},
+            id="tied, saved embedding",
+        ),
+        pytest.param(
+            tiny(tie_word_embeddings=True),
+            {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"], "ensure_weight_tying": True},
+            id="tied and kept so, saved embedding",
+        ),
+        pytest.param(
+            tiny(tie_word_embeddings=True),
+            {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]},
+            id="tied, both saved",
+        ),
+        pytest.param(
+            tiny(tie_word_embeddings=True), {"target_modules": ["q_proj", "lm_head"]}, id="tied, LoRA on the head"
+        ),
+        pytest.param(tiny(), {"target_modules": ["q_proj", "lm_head", "embed_tokens"]}, id="head and embedding"),
+        pytest.param(
+            tiny(tie_word_embeddings=True),
+            {"target_modules": ["embed_tokens"], "use_rslora": True},
+            id="tied embedding",
+        ),
+        pytest.param(
+            tiny(tie_word_embeddings=True),
+            {"target_modules": ["embed_tokens", "q_proj"], "ensure_weight_tying": True},
+            id="tied and kept so, LoRA on the embedding",
+        ),
+        pytest.param(tiny(), {"target_modules": ["q_proj"], "trainable_token_indices": [60, 1, 33]}, id="token rows"),
+        pytest.param(
+            tiny(tie_word_embeddings=True),
+            {"target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [9, 1]}},
+            id="tied token rows",
+        ),
+        pytest.param(gpt2, {"target_modules": ["c_attn"], "fan_in_fan_out": True}, id="gpt2"),
+        pytest.param(gpt2, {"target_modules": ["c_attn", "c_proj"], "use_dora": True}, id="gpt2 dora"),
+        pytest.param(
+            gpt2, {"target_modules": ["c_attn"], "bias": "all", "modules_to_save": ["ln_f"]}, id="gpt2 biases and norm"
+        ),
+        pytest.param(tiny(), {"target_modules": ["q_proj"], "init_lora_weights": "gaussian"}, id="gaussian"),
+        pytest.param(tiny(), {"target_modules": ["q_proj"], "init_lora_weights": "orthogonal"}, id="orthogonal"),
+        pytest.param(tiny(), {"target_modules": ["q_proj"], "init_lora_weights": "mica"}, id="mica"),
+    ],
+)
+def test_a_variant_folds_to_what_peft_computes(
+    tmp_path: Path, model: Callable[[], nn.Module], options: dict[str, Any]
+) -> None:
+    agree(tmp_path, model(), options)
+
+
+def test_scalings_and_structures_are_pefts(tmp_path: Path) -> None:
+    checked, structure = agree(
+        tmp_path,
+        llama(),
+        {
+            "target_modules": ["q_proj"],
+            "rank_pattern": {"layers.0.self_attn.q_proj": 2},
+            "alpha_pattern": {"layers.0.self_attn.q_proj": 16},
+        },
+    )
+    assert [module.scaling for module in checked.accept().modules.values()] == [8.0, 2.0]
+    assert structure == Structure({Q_PROJ[0]: ModuleStructure(lora=2), Q_PROJ[1]: ModuleStructure(lora=4)})
+
+
+def test_rank_stabilized_scaling_divides_by_the_root(tmp_path: Path) -> None:
+    options = {"target_modules": ["q_proj"], "use_rslora": True, "r": 16, "lora_alpha": 16}
+    checked, _ = agree(tmp_path, llama(), options)
+    assert {module.scaling for module in checked.accept().modules.values()} == {4.0}
+
+
+def test_all_linear_means_fourteen_modules_and_not_the_head(tmp_path: Path) -> None:
+    checked, structure = agree(tmp_path, llama(), {"target_modules": "all-linear"})
+    assert len(structure.modules) == 14
+    assert "lm_head" not in structure.modules
+    assert checked.accept().modules[f"{LAYERS[0]}.k_proj"].lora_b.shape == (16, 4)
+
+
+def test_the_string_all_linear_is_what_its_list_is(tmp_path: Path) -> None:
+    model = llama()
+    card = card_of(model)
+    directory = saved(trained(model, target_modules="all-linear"), tmp_path)
+    config = json.loads((directory / "adapter_config.json").read_text())
+    assert len(config["target_modules"]) == 14  # full paths
+    (directory / "adapter_config.json").write_text(json.dumps({**config, "target_modules": "all-linear"}))
+    assert messages(check(directory, card)) == []
+
+
+def test_saved_norms_are_the_five_vectors_that_end_in_norm(tmp_path: Path) -> None:
+    checked, structure = agree(tmp_path, llama(), {"target_modules": ["q_proj"], "modules_to_save": ["norm"]})
+    norms = [name for name, module in structure.modules.items() if module.weight]
+    assert len(norms) == 5
+    assert messages(checked, "warning") == [
+        f"replaced weights of {', '.join(sorted(norms))}: 640 bytes in the adapter's file"
+    ]
+
+
+def test_a_replaced_bias_is_part_of_the_structure(tmp_path: Path) -> None:
+    _, structure = agree(tmp_path, llama(attention_bias=True), {"target_modules": ["q_proj"], "bias": "all"})
+    assert structure.modules[Q_PROJ[0]] == ModuleStructure(lora=4, bias=True)
+    assert structure.modules[f"{LAYERS[1]}.k_proj"] == ModuleStructure(bias=True)
+    assert len(structure.modules) == 8
+
+
+def test_a_tied_head_with_lora_leaves_the_embedding_alone(tmp_path: Path) -> None:
+    checked, structure = agree(tmp_path, llama(tie_word_embeddings=True), {"target_modules": ["lm_head"]})
+    assert structure == Structure({"lm_head": ModuleStructure(lora=4)})
+    assert "base_model.model.lm_head.base_layer.weight is the base's own and is left out" in messages(checked, "note")
+
+
+def test_token_rows_stand_in_ascending_order(tmp_path: Path) -> None:
+    _, structure = agree(tmp_path, llama(), {"target_modules": ["q_proj"], "trainable_token_indices": [60, 1, 33]})
+    assert structure.modules["model.embed_tokens"] == ModuleStructure(rows=(1, 33, 60))
+
+
+@pytest.mark.parametrize("init", ["pissa", "pissa_niter_4", "olora"])
+@pytest.mark.parametrize("extra", [{}, {"use_dora": True}, {"use_rslora": True}])
+def test_an_adapter_that_changed_the_base_needs_the_initial_one(
+    tmp_path: Path, init: str, extra: dict[str, Any]
+) -> None:
+    model = llama()
+    base, card = copy.deepcopy(model), card_of(model)
+    options = {"target_modules": ["q_proj", "v_proj"], "init_lora_weights": init, **extra}
+    peft_model = trained(model, initial=tmp_path / "initial", **options)
+    saved(peft_model, tmp_path / "trained")
+
+    alone = check(tmp_path / "trained", card)
+    assert messages(alone) == [f"adapter_config.json: 'init_lora_weights' is {init!r}: it took a part out of the base"]
+    assert "path_initial_model_for_weight_conversion" in alone.findings[0].hint
+
+    adapter = check(tmp_path / "trained", card, initial=tmp_path / "initial").accept()
+    folded = fold(adapter, card, ModelRows(base))
+    assert folded.structure.modules[Q_PROJ[0]].lora == 8
+    assert distance(peft_model, merged(base, folded, card)) < 5e-6
+    assert distance(peft_model, base) > 2e-4
+    assert "initial/adapter_model.safetensors" in adapter.source
+    assert adapter.path("initial/adapter_model.safetensors").is_file()
+
+
+def test_pefts_own_conversion_is_plain_lora(tmp_path: Path) -> None:
+    model = llama()
+    base, card = copy.deepcopy(model), card_of(model)
+    peft_model = trained(model, initial=tmp_path / "initial", target_modules=["q_proj"], init_lora_weights="pissa")
+    _mark_initial(tmp_path / "initial")
+    saved(peft_model, tmp_path / "plain", path_initial_model_for_weight_conversion=str(tmp_path / "initial"))
+    adapter = check(tmp_path / "plain", card).accept()
+    assert {(module.scaling, module.structure.lora) for module in adapter.modules.values()} == {(2.0, 8)}
+    assert distance(peft_model, merged(base, fold(adapter, card), card)) < 5e-6
+    needless = check(tmp_path / "plain", card, initial=tmp_path / "initial")
+    assert messages(needless) == [
+        "an initial adapter is given, but adapter_config.json names no initialization that changes the base"
+    ]
+
+
+def _mark_initial(directory: Path) -> None:
+    """PEFT's guide says to save the initial adapter with init_lora_weights set to true."""
+    file = directory / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "init_lora_weights": True}))
+
+
+def test_an_untrained_initial_adapter_of_another_kind_is_refused(tmp_path: Path) -> None:
+    model = llama()
+    card = card_of(model)
+    saved(trained(llama(), initial=tmp_path / "zero", target_modules=["q_proj"]), tmp_path / "ignored")
+    saved(trained(model, target_modules=["q_proj"], init_lora_weights="pissa"), tmp_path / "trained")
+    refused = check(tmp_path / "trained", card, initial=tmp_path / "zero")
+    assert "lora_B.weight is all zero" in messages(refused)[0]
+
+
+@pytest.mark.parametrize("dtypes", [("bf16", "bf16"), ("fp16", "bf16"), ("fp32", "fp16")])
+def test_stored_dtypes_mix_and_are_widened_exactly(tmp_path: Path, dtypes: tuple[str, str]) -> None:
+    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+    model = llama()
+    base, card = copy.deepcopy(model), card_of(model)
+    peft_model = trained(model, target_modules=["q_proj"])
+    with torch.no_grad():
+        for name, parameter in peft_model.named_parameters():
+            if "lora_" in name:
+                parameter.copy_(parameter.to(kinds[dtypes["lora_B" in name]]))
+    saved(peft_model, tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    save_file({name: tensor.to(kinds[dtypes["lora_B" in name]]) for name, tensor in load_file(file).items()}, file)
+    folded = fold(check(tmp_path, card).accept(), card)
+    assert distance(peft_model, merged(base, folded, card)) < 2e-6
+
+
+def test_a_fused_adapter_is_split_against_a_split_base(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    fused = {"qkv_proj": ("self_attn", 32 + 16 + 16, ["q", "k", "v"]), "gate_up_proj": ("mlp", 96, ["gate", "up"])}
+    tensors = {
+        f"{PREFIX}model.layers.{layer}.{block}.{name}.{part}": random.normal(0, 0.2, shape).astype(np.float32)
+        for layer in range(2)
+        for name, (block, out, _) in fused.items()
+        for part, shape in {
+            "lora_A.weight": (4, 32),
+            "lora_B.weight": (out, 4),
+            "lora_magnitude_vector": (out,),
+        }.items()
+    }
+    model = llama()
+    card = card_of(model)
+    write(tmp_path, tensors, target_modules=list(fused), use_dora=True, alpha_pattern={"qkv_proj": 12})
+    folded = fold(check(tmp_path, card).accept(), card, ModelRows(model))
+    for name, (block, _, parts) in fused.items():
+        whole = f"model.layers.1.{block}.{name}"
+        names = [f"model.layers.1.{block}.{part}_proj" for part in parts]
+        weight = np.concatenate([ModelRows(model).rows(part, 0, 96) for part in names]).astype(np.float64)
+        a, b, m = (tensors[f"{PREFIX}{whole}.{part}"].astype(np.float64) for part in
+                   ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector"))  # fmt: skip
+        scaling = 3 if name == "qkv_proj" else 2
+        scale = m / np.linalg.norm(weight + scaling * b @ a, axis=1)
+        for suffix, expected in (("dora_scale", scale), ("lora_B", scale[:, None] * scaling * b)):
+            got = np.concatenate([array(folded.tensors[f"{part}.{suffix}"]) for part in names])
+            assert np.abs(got - expected).max() < 1e-6 * np.abs(expected).max()
+        assert all(np.array_equal(array(folded.tensors[f"{part}.lora_A"]), a) for part in names)
+    assert [f"{LAYERS[0]}.{part}_proj.lora_A" for part in "kqv"] in [list(group) for group in folded.structure.equal]
+
+
+def test_a_fused_base_takes_a_fused_adapter_as_it_is(tmp_path: Path) -> None:
+    _, structure = agree(tmp_path, phi3(), {"target_modules": ["qkv_proj", "gate_up_proj"]})
+    assert structure.modules[f"{LAYERS[0]}.qkv_proj"] == ModuleStructure(lora=4)
+
+
+def test_a_velora_adapter_is_plain_lora(tmp_path: Path) -> None:
+    agree(tmp_path, llama(), {"target_modules": ["q_proj"], "velora_config": VeloraConfig(num_groups=4)})
