@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from device.sets import files_of
+from device.sets import Need, needs_of
 from registry.device_state import ActiveSet, ChannelState
 from registry.digest import Digest
 from registry.errors import Conflict
@@ -57,12 +57,18 @@ def rolled_back(state: ChannelState, channel: str) -> tuple[ChannelState, Active
 
 
 def forgetting(state: ChannelState, gone: Collection[Digest]) -> ChannelState:
-    """The channel without a previous set whose files are `gone`, and without an active one that lacks any."""
+    """The channel without the sets that need a file which is `gone`, in every form that it has."""
 
     def whole(each: ActiveSet | None) -> ActiveSet | None:
-        return each if each and not any(blob.digest in gone for blob in files_of(each)) else None
+        if each is None or not any(_lost(need, gone) for need in needs_of(each)):
+            return each
+        return None
 
     return replace(state, active=whole(state.active), previous=whole(state.previous))
+
+
+def _lost(need: Need, gone: Collection[Digest]) -> bool:
+    return all(any(blob.digest in gone for blob in form) for form in need.forms)
 
 
 def without(active: ActiveSet | None, revoked: Collection[Digest]) -> ActiveSet | None:

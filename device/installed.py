@@ -9,6 +9,7 @@ from pathlib import Path
 
 from device.checks import Checks
 from device.doctor import File
+from device.forms import write_program
 from device.sets import active_sets, files_of
 from device.store import DeviceStore
 from registry.device_state import ActiveSet
@@ -39,12 +40,16 @@ def locate(directory: Path, adapter: str | None, channel: str | None = None) -> 
     """The checked files of an installed adapter, or of the base program when `adapter` is None.
 
     `channel` is needed only where several channels of this device have such an adapter. Raises NotFound, listing
-    what is installed, InputError for an ambiguous name, IntegrityError for a missing or damaged file.
+    what is installed, InputError for an ambiguous name, IntegrityError for a missing or damaged file. A program that is
+    kept as factors is written first.
     """
     store = DeviceStore(directory)
     name, active, entry = _choose(active_sets(store.known_state()), adapter, channel)
     line = active.line
     checks = Checks(store)
+    if entry and entry.factors and checks.damage(entry.file):
+        with store.locked(lambda _: None):
+            write_program(store, checks, entry)
     titles = files_of(active)
 
     def sound(blob: Descriptor) -> File:

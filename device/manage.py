@@ -11,7 +11,7 @@ from typing import Any
 
 from device.activation import rolled_back
 from device.checks import Checks, Damage
-from device.sets import active_sets, files_of, kept_sets, with_channel
+from device.sets import active_sets, files_of, kept_sets, needs_of, with_channel
 from device.store import DeviceStore
 from registry import files
 from registry.device_state import ActiveSet, DeviceState
@@ -55,20 +55,21 @@ def status(directory: Path, *, verify: bool = False, progress: Callable[[int], N
     """
     store = DeviceStore(directory)
     state, blobs, checks = store.known_state(), store.held(), Checks(store)
-    named: dict[Descriptor, str] = {}
-    for channel in state.channels.values():
-        for each in kept_sets(channel):
-            named |= files_of(each)
+    looked: dict[Descriptor, Damage | None] = {}
+
+    def damage_of(blob: Descriptor) -> Damage | None:
+        if blob not in looked:
+            looked[blob] = checks.damage(blob, again=verify)
+            if progress:
+                progress(blob.size)
+        return looked[blob]
+
+    needs = [need for channel in state.channels.values() for each in kept_sets(channel) for need in needs_of(each)]
+    damage = [(need.what, found) for need in dict.fromkeys(needs) if (found := need.damage(damage_of))]
     if verify:
-        known = {blob.digest for blob in named}
-        named |= {Descriptor(digest, size): "an unused file" for digest, size in blobs.items() if digest not in known}
-    damage = []
-    for blob, what in named.items():
-        found = checks.damage(blob, again=verify)
-        if found:
-            damage.append((what, found))
-        if progress:
-            progress(blob.size)
+        known = {blob.digest for blob in looked}
+        unused = [Descriptor(digest, size) for digest, size in blobs.items() if digest not in known]
+        damage += [("an unused file", found) for blob in unused if (found := damage_of(blob))]
     checks.save()
     return Status(state, blobs, store.unfinished(), tuple(damage))
 
@@ -99,13 +100,18 @@ def rollback(directory: Path, channel: str | None = None, note: Callable[[str], 
         name = _only(state, channel)
         after, to = rolled_back(state.channels[name], name)
         checks = Checks(store)
-        for blob, what in files_of(to).items():
-            damage = checks.damage(blob)
-            if damage:
-                raise damage.error(what)
+        check_whole(to, checks)
         store.write_state(with_channel(state, name, after))
         checks.save()
     return to
+
+
+def check_whole(active: ActiveSet, checks: Checks) -> None:
+    """Raise IntegrityError unless everything that a set needs is here and sound."""
+    for need in needs_of(active):
+        damage = need.damage(checks.damage)
+        if damage:
+            raise damage.error(need.what)
 
 
 def gc(directory: Path, note: Callable[[str], None] = lambda _: None) -> dict[Digest, int]:
@@ -114,12 +120,8 @@ def gc(directory: Path, note: Callable[[str], None] = lambda _: None) -> dict[Di
     store.known_state()
     with store.locked(note):
         state = store.known_state()
-        needed = {
-            digest
-            for channel in state.channels.values()
-            for each in kept_sets(channel)
-            for digest in (each.document.digest, *(blob.digest for blob in files_of(each)))
-        }
+        sets = [each for channel in state.channels.values() for each in kept_sets(channel)]
+        needed = {blob.digest for each in sets for blob in files_of(each)}
         gone = {digest: size for digest, size in store.held().items() if digest not in needed}
         for digest, size in store.unfinished().items():
             gone[digest] = gone.get(digest, 0) + size

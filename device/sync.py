@@ -19,18 +19,19 @@ from pathlib import Path
 
 from device.activation import accepted, forgetting, switched
 from device.checks import Checks
+from device.forms import write_program
 from device.intake import Intake
-from device.manage import surveyed
-from device.sets import files_of, with_channel
+from device.manage import check_whole, surveyed
+from device.sets import with_channel
 from device.source import MANIFEST_LIMIT, Source, manifest_path
 from device.store import DeviceStore
-from registry.device_state import ActiveSet, DeviceState
+from registry.device_state import ENCODINGS, ActiveSet, DeviceState
 from registry.digest import Descriptor, Digest
-from registry.errors import InputError, IntegrityError, PtdockError, Unavailable
+from registry.errors import FormatError, InputError, IntegrityError, PtdockError, Unavailable
 from registry.manifest import Manifest
 from registry.offer import Reason
 from registry.plan import Plan, pins, plan
-from registry.release import ReleaseDocument
+from registry.release import AdapterEntry, ReleaseDocument
 
 UNSIGNED = 0
 """The version of the root of trust that verified a manifest: none yet."""
@@ -214,11 +215,19 @@ class _Sync:
                 self.failures[channel] = error
 
     def _activate(self, channel: str, to: ActiveSet) -> None:
-        for blob, what in files_of(to).items():
-            damage = self.checks.damage(blob)
-            if damage is not None:
-                raise damage.error(what)
+        for entry in to.line.adapters:
+            if entry.factors and self.checks.damage(entry.file):
+                self._write_program(entry)
+        check_whole(to, self.checks)
         self._write(with_channel(self.state, channel, switched(self.state.channels[channel], to)))
+
+    def _write_program(self, entry: AdapterEntry) -> None:
+        """From its factors; should they not make it, whatever the reason, the program itself is fetched."""
+        try:
+            write_program(self.store, self.checks, entry)
+        except (IntegrityError, FormatError) as error:
+            self.options.note(f"{error.message}; fetching the program itself")
+            self.intake.take(entry.file)
 
     def _delete(self, blobs: Sequence[Descriptor]) -> None:
         """Delete, after no set names the files any more."""
@@ -259,6 +268,7 @@ class _Sync:
 def _identity(before: DeviceState | None, facts: DeviceState | None) -> DeviceState:
     """Who the device is: new facts replace the old ones, what it holds and follows stays."""
     known = facts or before or DeviceState(str(uuid.uuid4()), executorch=_installed_executorch())
+    known = replace(known, encodings=known.encodings or ENCODINGS)
     return replace(known, holds=(), free_disk=None, channels=before.channels if before else {})
 
 

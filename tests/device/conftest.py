@@ -1,17 +1,35 @@
 """A real static tree in a directory, written with the registry's own document types."""
 
+import numpy as np
 import pytest
 
 from device.source import blob_path, manifest_path
+from exporter.relink import pack, relink
+from exporter.relocation import RelocationTable, Slot, hollow
+from exporter.wire import Trained, encode, expand
 from registry.digest import Descriptor
 from registry.formats.ptd import read_ptd
 from registry.links import tensor_key
 from registry.manifest import Arm, Manifest, ReleasePin
-from registry.release import AdapterEntry, FoundationEntry, Line, ReleaseDocument, Requires, Tokenizer
+from registry.release import AdapterEntry, Factors, FoundationEntry, Line, ReleaseDocument, Requires, Tokenizer
 
 REGISTRY = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 NOW = 1_780_000_000
 REQUIRES = Requires(minimum=(1, 5), guaranteed=(1, 6), backends=("XnnpackBackend",))
+
+
+class Parts:
+    """A program with one factor of `count` trained BF16 values, and what a device makes it from."""
+
+    def __init__(self, seed, count=4096):
+        values = np.random.default_rng(seed).integers(0, 0x4000, count).astype(np.uint32) << 16
+        slot = Slot(("a",), "F32", (count,), 4 * count, (256,), (64, 128))
+        relocations = RelocationTable(256 + 4 * count + 32, (slot,), ())
+        blank = hollow(bytes(range(256)) * (relocations.program_size // 256 + 1), relocations)
+        blank = blank[: relocations.program_size]
+        self.table, self.factors = encode(relocations, {"a": Trained("BF16", values.view(np.float32), np.float32(0.7))})
+        self.template = pack(blank)
+        self.program = relink(blank, relocations, expand(self.table, self.factors)[1])
 
 
 class Site:
@@ -33,9 +51,7 @@ class Site:
         return self.root / blob_path(Descriptor.of(data).digest)
 
     def line(self, adapters, foundation=b"foundation", base=b"base program", tokenizer=b"{}", **options):
-        entries = tuple(
-            AdapterEntry(name, "1.0.0", self.put(data), **options.get(name, {})) for name, data in adapters.items()
-        )
+        entries = tuple(self.entry(name, data, **options.get(name, {})) for name, data in adapters.items())
         return Line(
             foundation=FoundationEntry(self.put(foundation)),
             base=self.put(base),
@@ -44,6 +60,13 @@ class Site:
             tokenizer=Tokenizer("hf-json", self.put(tokenizer)) if tokenizer else None,
             prompt=self.put(options["prompt"]) if "prompt" in options else None,
         )
+
+    def entry(self, name, data, **options):
+        """An adapter's entry; `data` is its program, or a `Parts` to make it from."""
+        if isinstance(data, bytes):
+            return AdapterEntry(name, "1.0.0", self.put(data), **options)
+        factors = Factors(self.put(data.factors), self.put(data.template), self.put(data.table))
+        return AdapterEntry(name, "1.0.0", self.put(data.program), factors=factors, **options)
 
     def release(self, number, *lines) -> int:
         document = self.put(ReleaseDocument(number, lines).to_bytes())
@@ -73,6 +96,11 @@ class Site:
 
 
 @pytest.fixture
+def parts():
+    return Parts
+
+
+@pytest.fixture
 def site(tmp_path):
     return Site(tmp_path / "site")
 
@@ -87,14 +115,10 @@ def tiny_files(made_once, tiny_base):
 
 
 def _export(base, directory):
-    import numpy as np
-
     from exporter.base import fingerprint, read_base
     from exporter.card import Card
     from exporter.export import Job, export_base, export_template
     from exporter.recipe import Recipe
-    from exporter.relink import relink
-    from exporter.relocation import hollow
     from exporter.structure import parse_spec
 
     job = Job(read_base(base), Recipe(), CONTEXT, lambda _: None)
