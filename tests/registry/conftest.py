@@ -21,3 +21,19 @@ def pair(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Pair:
 
     directory = made_once("pair", make)
     return Pair(directory / "program.pte", directory / "foundation.ptd")
+
+
+@pytest.fixture(scope="session")
+def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of an empty registry, to be copied: making one takes half a second."""
+    from registry.service import Registry
+
+    return Registry.init(tmp_path_factory.mktemp("empty") / "home").home
+
+
+@pytest.fixture(scope="session")
+def stocked_home(tmp_path_factory: pytest.TempPathFactory, pair: Pair) -> Path:
+    """The home of a registry with something in it (`tests.registry.stock.stocked`), to be copied."""
+    from tests.registry.stock import stocked
+
+    return stocked(tmp_path_factory.mktemp("stocked") / "home", pair).registry.home

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -109,6 +110,12 @@ def stocked(home: Path, pair: Pair) -> Stock:
     stock.publish("json", template, "{}")
     stock.registry.create_channel("stable")
     return stock
+
+
+def copied(home: Path, target: Path, pair: Pair) -> Stock:
+    """A copy of a registry, to be changed."""
+    shutil.copytree(home, target)
+    return Stock(Registry.open(target, actor="tester", clock=lambda: NOW), pair)
 
 
 @contextmanager

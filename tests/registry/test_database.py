@@ -1,5 +1,6 @@
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,10 +20,9 @@ from registry.service import Registry
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Database:
-    database = Database.at(tmp_path / "registry.db")
-    database.upgrade()
-    return database
+def database(empty_home: Path, tmp_path: Path) -> Database:
+    shutil.copy(empty_home / "registry.db", tmp_path)
+    return Database.at(tmp_path / "registry.db")
 
 
 def add(database: Database, name: str) -> None:
@@ -87,8 +87,6 @@ def test_the_step_before_a_commit_can_still_refuse_it(database):
 
 def test_writers_wait_for_each_other_and_none_is_lost(database):
     """Each event follows the last one, so a lost update would fork the chain, which UNIQUE refuses."""
-    with database.write() as session:
-        log.found(Change(session, 0, "test"), "0" * 36)
     faults: list[PtdockError] = []
 
     def append(worker: int) -> None:
@@ -155,8 +153,8 @@ def test_a_full_disk_is_unavailable_and_leaves_nothing(database):
 
 
 @pytest.mark.parametrize(("schema", "hint"), [("0000", "ptdock db upgrade"), ("9999", "upgrade ptdock")])
-def test_another_schema_is_refused_with_the_way_out(tmp_path, schema, hint):
-    Registry.init(tmp_path / "home")
+def test_another_schema_is_refused_with_the_way_out(empty_home, tmp_path, schema, hint):
+    shutil.copytree(empty_home, tmp_path / "home")
     with sqlite3.connect(tmp_path / "home" / "registry.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = ?", [schema])
 
@@ -178,8 +176,7 @@ def test_a_place_without_a_registry_says_how_to_make_one(tmp_path, content):
     assert [path.name for path in tmp_path.iterdir()] == ([] if content is None else ["registry.db"])
 
 
-def test_opening_a_registry_imports_neither_torch_nor_alembic(tmp_path):
-    Registry.init(tmp_path / "home")
+def test_opening_a_registry_imports_neither_torch_nor_alembic(empty_home):
     code = """
 import sys
 from pathlib import Path
@@ -188,7 +185,7 @@ Registry.open(Path(sys.argv[1])).uuid
 print(sorted({name.split(".")[0] for name in sys.modules} & {"torch", "alembic", "executorch", "transformers", "mako"}))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "home"], capture_output=True, text=True, check=True, cwd=Path.cwd()
+        [sys.executable, "-c", code, empty_home], capture_output=True, text=True, check=True, cwd=Path.cwd()
     )
 
     assert done.stdout == "[]\n"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from registry.errors import Conflict
 from tests.registry.files import Pair
-from tests.registry.stock import Stock, stocked
+from tests.registry.stock import Stock, copied
 
 HEX = "0123456789abcdef" * 4
 NOTHING = f"'sha256:{HEX}'"  # the digest of no blob, as SQL
@@ -19,9 +20,9 @@ ON_F2 = f"(SELECT id FROM builds WHERE foundation = {F2})"  # noqa: S608 - a con
 
 
 @pytest.fixture(scope="module")
-def stock(tmp_path_factory: pytest.TempPathFactory, pair: Pair) -> Stock:
+def stock(stocked_home: Path, tmp_path_factory: pytest.TempPathFactory, pair: Pair) -> Stock:
     """Two foundations, two adapters with a build on the first, pirate with one on the second, and a release."""
-    made = stocked(tmp_path_factory.mktemp("stock") / "home", pair)
+    made = copied(stocked_home, tmp_path_factory.mktemp("stock") / "home", pair)
     second = made.foundation("f2", other=1)
     made.template(second, rank=0)
     made.publish("pirate", made.template(second), "arr", "1.0.0")
