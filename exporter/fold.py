@@ -118,21 +118,22 @@ def _factor(values: Values, factor: Floats | np.float32, dtype: str) -> Factor:
     return Factor(dtype, values.shape, Digest.of(data), data)
 
 
-def dora_scale(module: ModuleAdapter, weights: WeightRows) -> NDArray[np.float64]:
+def dora_scale(module: ModuleAdapter, weights: WeightRows, block: int = BLOCK_ROWS) -> NDArray[np.float64]:
     """DoRA's g = m / ||W + s*B*A|| per output row, fp64, shape (out,) (https://arxiv.org/abs/2402.09353, eq. 5).
 
-    Rows are read in blocks; products are added rank by rank and squares pairwise, elementwise and in one order, so that
-    no BLAS and no number of threads changes a bit. Raises AdapterRefused where a row of W + s*B*A is zero.
+    `block` rows are read at a time; products are added rank by rank and squares pairwise, elementwise and in one
+    order, so that no BLAS and no number of threads changes a bit. Raises AdapterRefused where a row of W + s*B*A is
+    zero.
     """
     magnitude, first, second = _loaded(module.magnitude), _loaded(module.lora_a), _loaded(module.lora_b)
     down, up = first.astype(np.float64), module.scaling * second.astype(np.float64)
     norms = np.empty(len(up))
-    for start in range(0, len(up), BLOCK_ROWS):
-        stop = min(start + BLOCK_ROWS, len(up))
-        block = weights.rows(module.name, start, stop).astype(np.float64)
+    for start in range(0, len(up), block):
+        stop = min(start + block, len(up))
+        rows = weights.rows(module.name, start, stop).astype(np.float64)
         for rank in range(len(down)):
-            block += up[start:stop, rank, None] * down[rank]
-        norms[start:stop] = np.sqrt(_row_sums(block * block))
+            rows += up[start:stop, rank, None] * down[rank]
+        norms[start:stop] = np.sqrt(_row_sums(rows * rows))
     if not norms.all():
         raise _refused("zero-norm", module.name, f"{module.name}: DoRA's norm is zero for row {int(norms.argmin())}")
     return magnitude.astype(np.float64) / norms
