@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -77,6 +76,8 @@ class Root(Lazy):
 
 def _print_version(context: click.Context, _option: click.Parameter, value: bool) -> None:
     if value and not context.resilient_parsing:
+        from importlib import metadata  # noqa: PLC0415 - as slow as all the rest of --help
+
         try:
             click.echo(f"ptdock {metadata.version('ptdock')}")
         except metadata.PackageNotFoundError:

@@ -35,7 +35,7 @@ class App:
     def answer(self, document: Any, text: str) -> None:
         """The command's one answer: `document` with --json, else `text`, which may be empty."""
         if self.json:
-            click.echo(json.dumps(document, indent=2, ensure_ascii=False).encode())
+            click.echo(json_text(document))
         elif text:
             click.echo(text, color=colour())
 
@@ -52,6 +52,11 @@ class App:
     def progress(self) -> Progress:
         """A context manager that tells the phases of long work."""
         return Progress(self.stderr, quiet=self.quiet)
+
+
+def json_text(document: Any) -> bytes:
+    """A document as UTF-8, laid out for people too; half surrogates, from file names that are no text, stay escaped."""
+    return json.dumps(document, indent=2, ensure_ascii=False, default=str).encode(errors="backslashreplace")
 
 
 def colour() -> bool | None:

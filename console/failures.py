@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +24,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from console import render
-from console.app import colour
+from console.app import colour, json_text
 from registry.errors import PtdockError, Unavailable
 
 INTERRUPTED = 130
@@ -122,4 +121,4 @@ def _say(text: str) -> None:
 
 def _answer(code: str, message: str, hint: str, values: Mapping[str, Any]) -> None:
     document = {"error": {"code": code, "message": message, "hint": hint, "values": values}}
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str).encode())
+    click.echo(json_text(document))

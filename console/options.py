@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -12,13 +13,16 @@ import click
 
 from registry import canonical
 from registry.digest import Digest
+from registry.documents import MAX_INTEGER
 from registry.errors import FormatError, InputError
 
 FC = TypeVar("FC", bound="Callable[..., Any] | click.Command")
 PATH = click.Path(path_type=Path)
+COUNT = click.IntRange(1, MAX_INTEGER)
 
 _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,2})?) ?%", re.ASCII)
-_DURATION = re.compile(r"([1-9][0-9]{0,9})([smhd]?)", re.ASCII)
+_DURATION = re.compile(r"([1-9][0-9]{0,7})([smhd]?)", re.ASCII)
+DEVICE_HINT = "give a device's state, such as `ptdock device describe` prints; - reads standard input"
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -58,7 +62,18 @@ def foundation_option(*, required: bool = True) -> Callable[[FC], FC]:
 
 def directory_option(help_text: str) -> Callable[[FC], FC]:
     """--dir: a directory that the command reads or writes."""
-    return click.option("--dir", "directory", metavar="DIR", type=PATH, required=True, help=help_text)
+    directory = click.Path(path_type=Path, file_okay=False)
+    return click.option("--dir", "directory", metavar="DIR", type=directory, required=True, help=help_text)
+
+
+def read_file(path: Path, *, hint: str) -> bytes:
+    """A file that the command line names, `-` for standard input. Raises InputError when there is none."""
+    if str(path) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise InputError(f"{path}: no such file", hint=hint) from None
 
 
 def read_lineage(entries: tuple[str, ...]) -> dict[str, Any]:
@@ -71,10 +86,7 @@ def read_lineage(entries: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        document = canonical.loads(path.read_bytes(), what=str(path))
-    except FileNotFoundError:
-        raise InputError(f"--meta {path}: no such file", hint="write key=value, or a JSON file's path") from None
+    document = canonical.loads(read_file(path, hint="write key=value, or a JSON file's path"), what=str(path))
     if not isinstance(document, dict):
         raise FormatError(f"{path}: expected a JSON object, got {type(document).__name__}")
     return document

@@ -76,6 +76,8 @@ def write(path: Path, data: bytes) -> None:
     """Write one small file, whole, over what stands there. Raises InputError when its directory does not exist."""
     if not path.parent.is_dir():
         raise InputError(f"{path.parent}: no such directory", hint="make it first")
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory", hint="name a file")
     with files.translated(path), files.unfinished(path.parent) as (fresh, out):
         files.write(fresh, out, data)
         files.sync(fresh)

@@ -82,6 +82,15 @@ class Progress:
         with self._lock:
             self._done, self._total = done, total
 
+    def note(self, text: str) -> None:
+        """Say something in between; the running phase goes on below it."""
+        if self._quiet:
+            return
+        with self._lock:
+            print(f"\r{text}\x1b[K" if self._live else text, file=self._stream)
+            if self._live:
+                self._draw()
+
     def __enter__(self) -> Self:
         return self
 

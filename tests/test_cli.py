@@ -157,6 +157,10 @@ def test_the_log_names_who_did_what(home):
         ("foundation export {here} --name tiny --backend coreml", 2, "no shared foundation on coreml"),
         ("base fingerprint {here}", 2, "config.json"),
         ("template add --foundation nope --structure r8:q_proj", 5, "no foundation 'nope'"),
+        ("adapter yank pirate --reason x", 2, "'pirate' names no version"),
+        ("adapter publish {here} --foundation nope --name pirate --meta {here}/no.json", 2, "no such file"),
+        ("device sync ./nowhere stable --dir {here}/phone", 2, "is not a directory"),
+        ("device sync stable --dir {here}/phone --facts {here}", 2, "no such file"),
     ],
 )
 def test_a_mistake_gives_one_message_with_its_exit_code(home, tmp_path, words, code, message):
@@ -190,6 +194,10 @@ def test_a_hub_id_is_answered_with_the_download_command(home):
         ("channel create stable --poll soon", "'soon' is not a duration"),
         ("adapter check . --foundation x --base-fingerprint 12", "not a digest"),
         ("release show none", "not a valid integer"),
+        ("release show 99999999999999999999", "not in the range"),
+        ("log -n 0", "not in the range"),
+        ("device sync ./site --dir phone", "no channel is named after the source"),
+        ("device status --dir cli.py", "is a file"),
     ],
 )
 def test_a_command_line_that_cannot_be_read_exits_with_2(home, words, message):

@@ -270,6 +270,24 @@ def json_size(home, release):
     return answer(home, "release", "show", release)["size"]
 
 
+def test_a_device_describes_itself_as_plan_takes_it(offering, tmp_path):
+    phone, facts = tmp_path / "phone", tmp_path / "phone.json"
+    answer(offering, "device", "sync", "stable", "--dir", phone)
+    facts.write_bytes(ptdock(offering, "device", "describe", "--dir", phone).stdout_bytes)
+    planned = answer(offering, "plan", "stable", "--device", facts)
+    assert planned["device"] == json.loads(facts.read_text())["id"]
+    assert planned["download"] == []
+    release(offering, "pirate@1.0.0")
+    assert [each["release"] for each in answer(offering, "plan", "stable", "--device", facts)["activate"]] == [2]
+
+
+def test_one_channel_that_fails_does_not_hold_up_the_others_and_all_are_told(offering, tmp_path):
+    words = ("device", "sync", "beta", "stable", "--dir", tmp_path / "phone")
+    channels = refusal(offering, *words, code=5)["values"]["channels"]
+    assert [(each["channel"], each["outcome"]) for each in channels] == [("beta", "failed"), ("stable", "activated")]
+    assert "beta     failed           -\nstable   unchanged        1\n" in ptdock(offering, *words).stderr
+
+
 def test_a_site_elsewhere_needs_no_store(offering, tmp_path):
     site = shutil.copytree(offering / "site", tmp_path / "web")
     synced = answer(tmp_path / "no-store", "device", "sync", site, "stable", "--dir", tmp_path / "phone")

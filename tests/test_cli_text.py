@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import unicodedata
+from hashlib import sha256
 
 import click
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console import failures, options, render
+from console.app import json_text
 from console.progress import Progress, own_stderr
 from registry.digest import Digest
 from registry.errors import AdapterRefused, FormatError, InputError
@@ -145,6 +147,24 @@ def test_on_a_terminal_the_running_phase_counts_bytes_on_its_own_line():
         progress.reached(1500, 3000)
     assert "\r   0.0 s  copying  1.5 kB of 3.0 kB\x1b[K" in stream.getvalue()
     assert stream.getvalue().endswith("\r\x1b[K"), "a quick phase leaves nothing behind"
+
+
+def test_a_note_stands_on_its_own_line_above_the_running_phase():
+    plain, live = io.StringIO(), Terminal()
+    for stream in (plain, live):
+        with Progress(stream) as progress:
+            progress("syncing")
+            progress.note("another process is changing phone: waiting")
+    assert plain.getvalue().splitlines()[1] == "another process is changing phone: waiting"
+    assert "\ranother process is changing phone: waiting\x1b[K\n\r   0.0 s  syncing" in live.getvalue()
+
+
+def test_a_document_is_json_whatever_names_are_in_it():
+    name = os.fsdecode(b"caf\xe9\xff")
+    assert json.loads(json_text({"file": name, "digest": Digest.of(b"")}).decode()) == {
+        "file": name,
+        "digest": f"sha256:{sha256(b'').hexdigest()}",
+    }
 
 
 def test_quiet_progress_says_nothing():

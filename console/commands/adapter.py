@@ -10,10 +10,11 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
-from console.options import FC, PATH, digest, directory_option, foundation_option, read_lineage
+from console.options import COUNT, FC, PATH, digest, directory_option, foundation_option, read_lineage
 from console.verbs import Noun
 from registry.digest import Digest
 from registry.errors import AdapterRefused, NotFound
+from registry.names import parse_reference
 
 if TYPE_CHECKING:
     from exporter.card import Card
@@ -118,7 +119,7 @@ def _checked_text(checked: Checked, document: dict[str, Any]) -> str:
 @click.option("--name", required=True, help="The adapter's name.")
 @click.option("--version", help="SemVer; by default the next patch.")
 @click.option("--base", type=PATH, metavar="DIR", help="Where the checkpoint is now; only a new structure needs it.")
-@click.option("--context", type=click.IntRange(min=1), help="Positions; by default those of the base program.")
+@click.option("--context", type=COUNT, help="Positions; by default those of the base program.")
 @click.option("--meta", multiple=True, metavar="KEY=VALUE|FILE", help="Where it comes from: pairs or JSON files.")
 @gate_options
 @pass_app
@@ -295,6 +296,7 @@ def unpack(app: App, ref: str, directory: Path, foundation: str | None, force: b
 @pass_app
 def yank(app: App, ref: str, reason: str) -> None:
     """Keep a version out of new releases; live ones keep it."""
+    parse_reference(ref)
     found = app.registry().yank(ref, reason)
     app.answer(documents.version(found), f"yanked {render.bold(ref)}: no new release may take it")
 
@@ -304,6 +306,7 @@ def yank(app: App, ref: str, reason: str) -> None:
 @pass_app
 def unyank(app: App, ref: str) -> None:
     """Let new releases take a version again."""
+    parse_reference(ref)
     found = app.registry().unyank(ref)
     app.answer(documents.version(found), f"{render.bold(ref)} may be released again")
 
@@ -315,6 +318,7 @@ def unyank(app: App, ref: str) -> None:
 @pass_app
 def revoke(app: App, ref: str, reason: str, foundation: str | None) -> None:
     """Take a version away from devices at their next sync."""
+    parse_reference(ref)
     gone = app.registry().revoke(ref, reason, foundation)
     app.answer(
         {"ref": ref, "reason": reason, "builds": documents.builds(gone)},

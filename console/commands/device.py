@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from console import render
-from console.app import App, pass_app
-from console.options import PATH, directory_option
+from console.app import App, json_text, pass_app
+from console.options import COUNT, DEVICE_HINT, PATH, directory_option, read_file
 from console.verbs import Noun
-from registry.errors import IntegrityError
+from registry.errors import IntegrityError, PtdockError
 
 if TYPE_CHECKING:
     from device.manage import Status
@@ -41,12 +43,28 @@ def sync(app: App, words: tuple[str, ...], directory: Path, facts: Path | None, 
     from device.sync import sync as sync_device
 
     source, channels = split_source(words, app.home)
+    if not channels:
+        raise click.UsageError("no channel is named after the source")
     address = source if source is not None else app.registry().site
     with app.progress() as progress:
         progress(f"syncing {', '.join(channels)}")
-        options = Options(facts=_facts(facts), delete_first=delete_first, note=app.note, progress=progress.reached)
-        result = sync_device(open_source(address), channels, directory, options)
+        options = Options(facts=_facts(facts), delete_first=delete_first, note=progress.note, progress=progress.reached)
+        with _telling(app):
+            result = sync_device(open_source(address), channels, directory, options)
     app.answer(_sync_document(result), _sync_text(result))
+
+
+@contextmanager
+def _telling(app: App) -> Iterator[None]:
+    """When one of several channels fails, say what became of the others; the failure itself is told as ever."""
+    try:
+        yield
+    except PtdockError as error:
+        found = error.values.get("channels", [])
+        if len(found) > 1:
+            rows = [(each["channel"], each["outcome"], each["release"] or "-") for each in found]
+            app.note(render.table(("channel", "outcome", "release"), rows, right={2}))
+        raise
 
 
 def split_source(words: tuple[str, ...], home: Path) -> tuple[str | None, tuple[str, ...]]:
@@ -67,7 +85,7 @@ def split_source(words: tuple[str, ...], home: Path) -> tuple[str | None, tuple[
 def _facts(file: Path | None) -> DeviceState | None:
     from registry.device_state import DeviceState
 
-    return None if file is None else DeviceState.from_bytes(file.read_bytes())
+    return None if file is None else DeviceState.from_bytes(read_file(file, hint=DEVICE_HINT))
 
 
 def _sync_document(result: SyncResult) -> dict[str, Any]:
@@ -143,6 +161,15 @@ def _versions(active: ActiveSet) -> str:
 
 @device.command()
 @directory_option("The device's directory.")
+def describe(directory: Path) -> None:
+    """Print the device's state, as `ptdock plan` takes it."""
+    from device.manage import describe as describe_device
+
+    click.echo(json_text(describe_device(directory).to_json()))
+
+
+@device.command()
+@directory_option("The device's directory.")
 @click.option("--channel", help="Which channel, where the device follows several.")
 @pass_app
 def rollback(app: App, directory: Path, channel: str | None) -> None:
@@ -173,7 +200,7 @@ def gc(app: App, directory: Path) -> None:
 @click.argument("prompt")
 @directory_option("The device's directory.")
 @click.option("--channel", help="Which channel's adapter, where several have one of that name.")
-@click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="When to stop.")
+@click.option("--max-new-tokens", type=COUNT, default=128, show_default=True, help="When to stop.")
 @pass_app
 def run(app: App, adapter: str, prompt: str, directory: Path, channel: str | None, max_new_tokens: int) -> None:
     """Let an adapter answer a prompt, in ExecuTorch's runtime.

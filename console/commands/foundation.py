@@ -9,7 +9,7 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
-from console.options import PATH
+from console.options import COUNT, PATH
 from console.verbs import Noun
 from registry.names import check_name
 
@@ -27,7 +27,7 @@ def foundation() -> None:
 @foundation.command()
 @click.argument("base", metavar="BASE", type=PATH)
 @click.option("--name", required=True, help="What to call it.")
-@click.option("--context", type=click.IntRange(min=1), help="Positions of the base program; by default up to 2048.")
+@click.option("--context", type=COUNT, help="Positions of the base program; by default up to 2048.")
 @click.option("--dtype", default="fp32", show_default=True, metavar="fp32|fp16", help="What the weights are stored as.")
 @click.option("--backend", default="xnnpack", show_default=True, help="What runs the programs.")
 @click.option(

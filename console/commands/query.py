@@ -11,9 +11,8 @@ import click
 
 from console import render
 from console.app import App, pass_app
-from console.options import PATH
+from console.options import COUNT, DEVICE_HINT, PATH, read_file
 from console.verbs import Verb
-from registry.errors import InputError
 
 if TYPE_CHECKING:
     from registry.plan import Plan
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Verb)
 @click.argument("channel")
-@click.option("--sequence", type=click.IntRange(min=1), help="An earlier manifest instead of the newest.")
+@click.option("--sequence", type=COUNT, help="An earlier manifest instead of the newest.")
 @pass_app
 def manifest(app: App, channel: str, sequence: int | None) -> None:
     """Print a channel's manifest, as devices read it.
@@ -43,7 +42,7 @@ def plan(app: App, channels: tuple[str, ...], file: Path, delete_first: bool) ->
 
     What it downloads, keeps, activates and deletes follows from the channels' manifests and the device's state.
     """
-    answer = make_plan(app.registry(), channels, _read(file), delete_first=delete_first)
+    answer = make_plan(app.registry(), channels, read_file(file, hint=DEVICE_HINT), delete_first=delete_first)
     app.answer(answer.to_json(), plan_text(answer))
 
 
@@ -61,15 +60,6 @@ def make_plan(registry: Registry, channels: tuple[str, ...], device: bytes, *, d
         pin.digest: ReleaseDocument.from_bytes(registry.blobs.read(pin.digest)) for pin in pins(manifests, state)
     }
     return plan_for(manifests, releases, state, now=int(time.time()), delete_first=delete_first)
-
-
-def _read(file: Path) -> bytes:
-    if str(file) == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return file.read_bytes()
-    except (FileNotFoundError, IsADirectoryError):
-        raise InputError(f"{file}: no such file", hint="a JSON document with at least an id; - reads it") from None
 
 
 def plan_text(answer: Plan) -> str:

@@ -6,7 +6,7 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
-from console.options import share_bp
+from console.options import COUNT, share_bp
 from console.verbs import Noun
 from registry.artifacts import Line, Release, ReleaseResult
 from registry.rollout import percent
@@ -61,7 +61,7 @@ def list_(app: App) -> None:
 
 
 @release.command()
-@click.argument("number", type=click.IntRange(min=1))
+@click.argument("number", type=COUNT)
 @pass_app
 def show(app: App, number: int) -> None:
     """Show a release: its lines, and the builds on each."""

@@ -8,6 +8,7 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
+from console.options import COUNT
 from console.verbs import Verb
 from registry.artifacts import Report
 from registry.errors import IntegrityError
@@ -63,7 +64,7 @@ def _report_text(report: Report, took: float) -> str:
 
 
 @click.command(cls=Verb)
-@click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many events.")
+@click.option("--limit", "-n", type=COUNT, default=20, show_default=True, help="How many events.")
 @pass_app
 def log(app: App, limit: int) -> None:
     """Show who changed what, and when, newest first."""

@@ -9,7 +9,7 @@ import click
 from console import render
 from console.app import App, pass_app
 from console.commands.foundation import add_structure, template_document
-from console.options import PATH, foundation_option
+from console.options import COUNT, PATH, foundation_option
 from console.verbs import Noun
 
 
@@ -35,7 +35,7 @@ def list_(app: App, foundation: str) -> None:
 @template.command()
 @foundation_option()
 @click.option("--structure", "spec", required=True, metavar="SPEC", help="Such as r16:all-linear or r8:q_proj,v_proj.")
-@click.option("--context", type=click.IntRange(min=1), help="Positions; by default those of the base program.")
+@click.option("--context", type=COUNT, help="Positions; by default those of the base program.")
 @click.option("--base", type=PATH, metavar="DIR", help="Where the checkpoint is now.")
 @pass_app
 def add(app: App, foundation: str, spec: str, context: int | None, base: Path | None) -> None:
