@@ -63,7 +63,10 @@ class Database:
     def _session(self, *, write: bool) -> Iterator[Session]:
         # Nothing is written through objects, so there is never anything to flush.
         with translated(self._path), Session(self.engine, autoflush=False, expire_on_commit=False) as session:
-            connection = session.connection(execution_options={"ptdock_write": write})
+            options: dict[str, Any] = {"ptdock_write": write}
+            if not write and self.engine.dialect.name == "postgresql":
+                options["isolation_level"] = "REPEATABLE READ"
+            connection = session.connection(execution_options=options)
             if write:
                 wait_for_writers(connection)
             yield session

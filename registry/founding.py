@@ -1,4 +1,4 @@
-"""How bases, foundations and templates are recorded: the same again is a no-op, other bytes under a name are refused."""
+"""How bases, foundations and templates are recorded: the same again is a no-op, other bytes under a name a conflict."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ from registry.catalog import adapters, channels, content, foundations, log
 from registry.catalog.log import Change
 from registry.database import SCHEMA, Database
 from registry.digest import Descriptor, Digest
-from registry.errors import InputError, NotFound
+from registry.errors import InputError, NotFound, Unavailable
 from registry.names import check_name
 from registry.publishing import Publication, publish
 from registry.site import Changes
@@ -286,7 +286,7 @@ class Registry:
         """Revoke a version's builds (on one foundation, or all); every channel that reaches one gets a new manifest."""
         with self._change() as change:
             revoked = withdrawing.revoke(change, self.blobs, ref, reason, foundation)
-        self.refresh_site()
+        self._follow(f"{ref} is revoked")
         return revoked
 
     def create_channel(self, name: str, **settings: Any) -> Channel:
@@ -302,7 +302,7 @@ class Registry:
         """Withdraw a channel from the site; its manifests and its sequence are kept. Raises NotFound."""
         with self._change() as change:
             releasing.delete_channel(change, self.blobs, name)
-        self.refresh_site()
+        self._follow(f"channel {name!r} is deleted")
 
     def channel(self, name: str) -> Channel:
         """A channel's state. Raises NotFound, listing the known ones."""
@@ -333,7 +333,8 @@ class Registry:
         request = releasing.Request(channel, refs, lines, share_bp, allow_holes, draft)
         with self._change() as change:
             result = releasing.create(change, self.blobs, request)
-        self.refresh_site()
+        if not draft:
+            self._follow(f"release {result.release.number} is recorded and offered")
         return result
 
     def release(self, number: int) -> Release:
@@ -354,8 +355,7 @@ class Registry:
     def refresh_site(self) -> Changes:
         """Write the static tree again from what the channels offer; idempotent. Every channel change calls it.
 
-        Raises Conflict when the tree is ahead of this store, Unavailable when there is no space: the channel has
-        changed then, and the next refresh brings the tree after it.
+        Raises Conflict when the tree is ahead of this store, Unavailable when there is no space.
         """
         now = self._clock()
         with files.locked(self.home / "site.lock"):
@@ -377,6 +377,17 @@ class Registry:
         """The audit log, newest first."""
         with self.database.read() as session:
             return tuple(log.events(session, limit))
+
+    def _follow(self, done: str) -> None:
+        """Bring the site after a change that is committed; when that fails, say what has been `done` all the same."""
+        try:
+            self.refresh_site()
+        except Unavailable as error:
+            raise Unavailable(
+                f"{done}, but the site was not written: {error.message}",
+                hint="free some space and do not repeat the command: the next change of a channel writes the site",
+                **error.values,
+            ) from error
 
     @contextmanager
     def _change(self) -> Iterator[Change]:

@@ -542,6 +542,21 @@ def stock_link_count(registry: Registry, digest: Digest) -> int:
     return registry.blobs.path(digest).stat().st_nlink
 
 
+def test_a_site_that_cannot_be_written_does_not_undo_the_release(registry):
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    with (
+        refusing({"rename"}, 0, full),
+        pytest.raises(Unavailable, match="release 1 is recorded and offered, but") as caught,
+    ):
+        registry.create_release("stable", ["pirate@1.0.0"])
+
+    assert "do not repeat" in caught.value.hint
+    assert registry.channel("stable").arms == (Arm(1, 10000),)
+    assert registry.refresh_site().written
+    assert (registry.site / "targets" / "v1" / "stable.json").read_bytes() == registry.manifest("stable")
+
+
 def test_writing_the_site_again_changes_nothing(registry):
     registry.create_release("stable", ["pirate@1.0.0"])
 
