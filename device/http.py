@@ -98,12 +98,12 @@ class HttpSource:
             raise FormatError(f"{self}/{path} is larger than {limit} bytes", hint="this is not a ptdock document")
         return data
 
-    def stream(self, path: str, start: int, stop: int) -> Iterator[bytes]:
+    def stream(self, path: str, start: int, stop: int, *, ranged: bool = False) -> Iterator[bytes]:
         """See Source."""
         tries = _Tries(self._patience, self._sleep, self._note)
         while start < stop:
             try:
-                for chunk in self._body(path, start, stop):
+                for chunk in self._body(path, start, stop, ranged=ranged):
                     start += len(chunk)
                     tries.progressed(len(chunk))
                     yield chunk
@@ -112,9 +112,9 @@ class HttpSource:
             else:
                 return
 
-    def _body(self, path: str, start: int, stop: int) -> Iterator[bytes]:
+    def _body(self, path: str, start: int, stop: int, *, ranged: bool = False) -> Iterator[bytes]:
         """The bytes from `start` to `stop` of one answer. Raises _Passing when it breaks off."""
-        response = self._answer(path, start, stop)
+        response = self._answer(path, start, stop, ranged=ranged)
         try:
             skip = start if response.status == 200 else 0  # a server without ranges sends all of it
             left = stop - start
@@ -144,14 +144,14 @@ class HttpSource:
                 raise _Passing(f"slower than {self._patience.slowest} bytes a second")
             yield chunk
 
-    def _answer(self, path: str, start: int, stop: int) -> urllib3.BaseHTTPResponse:
+    def _answer(self, path: str, start: int, stop: int, *, ranged: bool) -> urllib3.BaseHTTPResponse:
         """An answer whose body holds `path`, from byte 0 (200) or from `start` (206); an empty one behind its end."""
         headers = {"Accept-Encoding": "identity", "User-Agent": "ptdock-device"}
-        if start:
+        if start or ranged:
             headers["Range"] = f"bytes={start}-{stop - 1}"
         response = self._follow(f"{self._url}/{path}", headers)
         try:
-            self._judge(response, path, start)
+            self._judge(response, path, start if "Range" in headers else None, ranged=ranged)
         except BaseException:
             response.close()
             raise
@@ -174,9 +174,11 @@ class HttpSource:
             self._private = not _is_public(self._url.host or "")
         return self._private
 
-    def _judge(self, response: urllib3.BaseHTTPResponse, path: str, start: int) -> None:
+    def _judge(self, response: urllib3.BaseHTTPResponse, path: str, start: int | None, *, ranged: bool) -> None:
         status = response.status
-        if status == 200 or (status == 206 and start and _starts_at(response, start)):
+        if status == 200 and ranged:
+            raise Unavailable(f"{self} does not serve parts of {path}", hint="the whole file has to be fetched")
+        if status == 200 or (status == 206 and start is not None and _starts_at(response, start)):
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise Unavailable(

@@ -20,18 +20,15 @@ from registry.errors import IntegrityError
 
 
 class Intake:
-    """Takes blobs from `source` into `store`.
+    """Takes blobs from `source` into `store`; `progress` hears how many bytes more are in (fewer after a new start)."""
 
-    `progress` hears how many bytes more are in (fewer when a file is begun again), `fetched` counts those that came
-    from the source.
-    """
-
-    def __init__(self, store: DeviceStore, source: Source, checks: Checks) -> None:
+    def __init__(
+        self, store: DeviceStore, source: Source, checks: Checks, progress: Callable[[int], None] = lambda _: None
+    ) -> None:
         self._store = store
         self._source = source
         self._checks = checks
-        self.progress: Callable[[int], None] = lambda _: None
-        self.fetched = 0
+        self._progress = progress
 
     def take(self, blob: Descriptor) -> None:
         """Make the blob stand in the store, sound; one that already does is left alone, a damaged one replaced.
@@ -40,7 +37,7 @@ class Intake:
         bytes than pinned: those are deleted and never were visible.
         """
         if self._checks.damage(blob) is None:
-            self.progress(blob.size)
+            self._progress(blob.size)
             return
         partial = self._store.partial(blob.digest)
         with files.translated(partial):
@@ -74,16 +71,15 @@ class Intake:
         while chunk := file.read(CHUNK):
             hasher.update(chunk)
             size += len(chunk)
-        self.progress(size)
+        self._progress(size)
         for chunk in self._source.stream(blob_path(blob.digest), size, blob.size):
             files.write(partial, file, chunk)
             hasher.update(chunk)
             size += len(chunk)
-            self.fetched += len(chunk)
-            self.progress(len(chunk))
+            self._progress(len(chunk))
         actual = Descriptor(Digest(hasher.digest()), size)
         if actual != blob:
-            self.progress(-size)
+            self._progress(-size)
             raise _other_bytes(self._source, blob, actual)
 
 

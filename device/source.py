@@ -27,10 +27,11 @@ class Source(Protocol):
         Raises NotFound if there is none, FormatError if it is longer than `limit`, Unavailable if it cannot be had.
         """
 
-    def stream(self, path: str, start: int, stop: int) -> Iterator[bytes]:
+    def stream(self, path: str, start: int, stop: int, *, ranged: bool = False) -> Iterator[bytes]:
         """The bytes of `path` from offset `start` up to `stop`, in chunks; fewer only if the file is shorter.
 
-        Raises NotFound and Unavailable, the latter also in mid-stream.
+        `ranged`: these bytes are a part, and nothing else may be sent for them. Raises NotFound and Unavailable, the
+        latter also in mid-stream, and where a part cannot be had alone.
         """
 
 
@@ -64,7 +65,7 @@ class DirectorySource:
             raise FormatError(f"{path} is larger than {limit} bytes", hint="this is not a ptdock document")
         return data
 
-    def stream(self, path: str, start: int, stop: int) -> Iterator[bytes]:
+    def stream(self, path: str, start: int, stop: int, *, ranged: bool = False) -> Iterator[bytes]:  # noqa: ARG002
         """See Source."""
         try:
             with open(self.root / path, "rb") as file:
@@ -78,6 +79,27 @@ class DirectorySource:
             ) from None
         except OSError as error:
             raise Unavailable(f"cannot read {path} from {self}: {error.strerror}") from error
+
+
+class Metered:
+    """A source that counts what is streamed from it: `fetched`, in bytes."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.fetched = 0
+
+    def __str__(self) -> str:
+        return str(self._source)
+
+    def read(self, path: str, limit: int) -> bytes:
+        """See Source."""
+        return self._source.read(path, limit)
+
+    def stream(self, path: str, start: int, stop: int, *, ranged: bool = False) -> Iterator[bytes]:
+        """See Source."""
+        for chunk in self._source.stream(path, start, stop, ranged=ranged):
+            self.fetched += len(chunk)
+            yield chunk
 
 
 def open_source(address: str | Path, note: Callable[[str], None] | None = None) -> Source:

@@ -19,19 +19,18 @@ from pathlib import Path
 
 from device.activation import accepted, forgetting, switched
 from device.checks import Checks
-from device.forms import write_program
-from device.intake import Intake
+from device.fetching import Fetcher, foundations_of
 from device.manage import check_whole, surveyed
-from device.sets import with_channel
+from device.sets import kept_sets, with_channel
 from device.source import MANIFEST_LIMIT, Source, manifest_path
 from device.store import DeviceStore
 from registry.device_state import ENCODINGS, ActiveSet, DeviceState
 from registry.digest import Descriptor, Digest
-from registry.errors import FormatError, InputError, IntegrityError, PtdockError, Unavailable
+from registry.errors import InputError, IntegrityError, PtdockError, Unavailable
 from registry.manifest import Manifest
 from registry.offer import Reason
 from registry.plan import Plan, pins, plan
-from registry.release import AdapterEntry, ReleaseDocument
+from registry.release import ReleaseDocument
 
 UNSIGNED = 0
 """The version of the root of trust that verified a manifest: none yet."""
@@ -120,12 +119,12 @@ class _Sync:
     failures: dict[str, PtdockError] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
     checks: Checks = field(init=False)
-    intake: Intake = field(init=False)
+    fetcher: Fetcher = field(init=False)
     state: DeviceState = field(init=False)
 
     def __post_init__(self) -> None:
         self.checks = Checks(self.store)
-        self.intake = Intake(self.store, self.source, self.checks)
+        self.fetcher = Fetcher(self.source, self.store, self.checks, self.options.note)
         self.state = _identity(self.store.read_state(), self.options.facts)
 
     def run(self, channels: Sequence[str]) -> SyncResult:
@@ -173,7 +172,7 @@ class _Sync:
         for manifest in manifests:
             try:
                 for pin in pins([manifest], self.state):
-                    self.intake.take(pin)
+                    self.fetcher.take(pin)
                     found[pin.digest] = ReleaseDocument.from_bytes(self.store.path(pin.digest).read_bytes())
             except PtdockError as error:
                 self.failures[manifest.channel] = error
@@ -195,39 +194,42 @@ class _Sync:
     def _switch(self, answer: Plan) -> None:
         """Fetch and switch channel by channel, in the plan's order."""
         wanted = {each.channel: each.set for each in answer.activate}
-        done = 0
-
-        def progress(size: int) -> None:
-            nonlocal done
-            done += size
-            self.options.progress(done, answer.bytes)
-
-        self.intake.progress = progress
+        self._announce(answer.bytes)
         for channel in dict.fromkeys([*(each.channel for each in answer.download), *wanted]):
             try:
-                for each in answer.download:
-                    if each.channel == channel:
-                        self.intake.take(each.file)
+                self._fetch(channel, wanted.get(channel), answer)
                 if channel in wanted:
                     self._activate(channel, wanted[channel])
                 self.outcomes[channel] = "activated" if channel in wanted else "repaired"
             except PtdockError as error:
                 self.failures[channel] = error
 
+    def _announce(self, total: int) -> None:
+        done = 0
+
+        def progress(size: int) -> None:
+            nonlocal done
+            done += size
+            self.options.progress(done, total)
+
+        self.fetcher.progress = progress
+
+    def _fetch(self, channel: str, to: ActiveSet | None, answer: Plan) -> None:
+        target = to or self.state.channels[channel].active
+        held = foundations_of(each for state in self.state.channels.values() for each in kept_sets(state))
+        for download in answer.download:
+            if download.channel != channel:
+                continue
+            if target and download.file == target.line.foundation.file:
+                self.fetcher.foundation(target.line.foundation, held)
+            else:
+                self.fetcher.take(download.file)
+
     def _activate(self, channel: str, to: ActiveSet) -> None:
         for entry in to.line.adapters:
-            if entry.factors and self.checks.damage(entry.file):
-                self._write_program(entry)
+            self.fetcher.program(entry)
         check_whole(to, self.checks)
         self._write(with_channel(self.state, channel, switched(self.state.channels[channel], to)))
-
-    def _write_program(self, entry: AdapterEntry) -> None:
-        """From its factors; should they not make it, whatever the reason, the program itself is fetched."""
-        try:
-            write_program(self.store, self.checks, entry)
-        except (IntegrityError, FormatError) as error:
-            self.options.note(f"{error.message}; fetching the program itself")
-            self.intake.take(entry.file)
 
     def _delete(self, blobs: Sequence[Descriptor]) -> None:
         """Delete, after no set names the files any more."""
@@ -248,7 +250,7 @@ class _Sync:
             device=self.state.id,
             channels=results,
             plan=answer,
-            fetched=self.intake.fetched,
+            fetched=self.fetcher.fetched,
             poll_seconds=min(manifest.poll_seconds for manifest in manifests),
         )
 

@@ -9,7 +9,7 @@ import pytest
 
 from device.checks import Checks
 from device.intake import Intake
-from device.source import DirectorySource
+from device.source import DirectorySource, Metered
 from device.store import DeviceStore
 from registry import files
 from registry.digest import CHUNK, Descriptor
@@ -25,16 +25,16 @@ class Counting(DirectorySource):
         super().__init__(root)
         self.asked = []
 
-    def stream(self, path, start, stop):
+    def stream(self, path, start, stop, *, ranged=False):
         self.asked.append((start, stop))
-        return super().stream(path, start, stop)
+        return super().stream(path, start, stop, ranged=ranged)
 
 
 class Breaking(DirectorySource):
     """A source that goes away in the middle of a file."""
 
-    def stream(self, path, start, stop):
-        yield next(super().stream(path, start, stop))
+    def stream(self, path, start, stop, *, ranged=False):
+        yield next(super().stream(path, start, stop, ranged=ranged))
         raise Unavailable("the source went away")
 
 
@@ -44,10 +44,9 @@ def store(tmp_path):
 
 
 def take(store, source, blob, heard=None):
-    intake = Intake(store, source, Checks(store))
-    intake.progress = (heard if heard is not None else []).append
-    intake.take(blob)
-    return intake
+    source = Metered(source)
+    Intake(store, source, Checks(store), (heard if heard is not None else []).append).take(blob)
+    return source
 
 
 def nothing_visible(store):
@@ -180,7 +179,7 @@ def test_a_full_disk_is_told_as_one_and_leaves_nothing(tmp_path, site):
         from pathlib import Path
         from device.checks import Checks
         from device.intake import Intake
-        from device.source import DirectorySource
+        from device.source import DirectorySource, Metered
         from device.store import DeviceStore
         from registry.digest import Descriptor, Digest
         from registry.errors import Unavailable

@@ -268,3 +268,14 @@ class PteFile:
         base = -(-program // 16) * 16
         header = struct.pack("<4sI3Q", b"eh00", 32, program, base, sum(map(len, segments)))
         return insert_header(flat, header).ljust(base, b"\0") + b"".join(segments)
+
+
+def foundation_bytes(tensors: dict[str, bytes]) -> bytes:
+    """A `.ptd` of these bytes by key, laid out as ExecuTorch does: each segment at a multiple of 128."""
+    spans, data = [], b""
+    for content in tensors.values():
+        data = data.ljust(-(-len(data) // 128) * 128, b"\0")
+        spans.append((len(data), len(content)))
+        data += content
+    named = [NamedData(key, index) for index, key in enumerate(tensors)]
+    return PtdFile(named, spans, len(data)).head() + data
