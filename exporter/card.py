@@ -53,17 +53,46 @@ class BaseTensor:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerCard:
-    """A tokenizer by its digests.
+    """A tokenizer by its digests (`exporter.tokenizer.describe` makes them).
 
-    `files` are the raw files'; `vocabulary` is what decides token ids, whatever the file's layout; `size` counts its
-    tokens; `chat_template` is the template's text; `eos` the end-of-sequence ids of the config files.
+    `files` are the raw files'; `vocabulary` is what decides token ids, read from the file `source`, whatever its
+    layout; `size` counts its tokens; `rules` is how text is cut around them; `chat_template` is the template's text;
+    `eos` the ids that end an answer.
     """
 
     files: Mapping[str, Digest]
-    vocabulary: Digest | None
-    size: int | None
-    chat_template: Digest | None
-    eos: tuple[int, ...]
+    source: str
+    vocabulary: Digest
+    size: int | None = None
+    rules: Digest | None = None
+    chat_template: Digest | None = None
+    eos: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The card's member `tokenizer`."""
+        return {
+            "files": {name: str(digest) for name, digest in self.files.items()},
+            "source": self.source,
+            "vocabulary": str(self.vocabulary),
+            "size": self.size,
+            "rules": None if self.rules is None else str(self.rules),
+            "chat_template": None if self.chat_template is None else str(self.chat_template),
+            "eos": list(self.eos),
+        }
+
+    @classmethod
+    def from_json(cls, entry: Document) -> TokenizerCard:
+        """Read the member. Raises FormatError."""
+        files = entry.part("files")
+        return cls(
+            files={name: files.digest(name) for name in files.names()},
+            source=entry.text("source"),
+            vocabulary=entry.digest("vocabulary"),
+            size=entry.optional_count("size"),
+            rules=entry.optional_digest("rules"),
+            chat_template=entry.optional_digest("chat_template"),
+            eos=entry.part("eos").counts(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +166,7 @@ class Card:
             },
             "tied": [list(group) for group in self.tied],
             "tensors": {name: _tensor_json(tensor) for name, tensor in self.tensors.items()},
-            "tokenizer": None if self.tokenizer is None else _tokenizer_json(self.tokenizer),
+            "tokenizer": None if self.tokenizer is None else self.tokenizer.to_json(),
             "structures": [{"digest": str(known.digest), "text": known.text} for known in self.structures],
             "dead": list(self.dead),
             "quantization": None if self.quantization is None else dict(self.quantization),
@@ -160,7 +189,7 @@ class Card:
             max_positions=top.optional_count("max_positions"),
             tied=tuple(group.texts() for group in top.items("tied")),
             tensors={name: _tensor(entry) for name, entry in top.entries("tensors", optional=True)},
-            tokenizer=None if tokenizer is None else _tokenizer(tokenizer),
+            tokenizer=None if tokenizer is None else TokenizerCard.from_json(tokenizer),
             structures=tuple(
                 KnownStructure(entry.digest("digest"), entry.text("text"))
                 for entry in top.items("structures", optional=True)
@@ -175,30 +204,9 @@ def _tensor_json(tensor: BaseTensor) -> dict[str, Any]:
     return document if tensor.digest is None else {**document, "digest": str(tensor.digest)}
 
 
-def _tokenizer_json(tokenizer: TokenizerCard) -> dict[str, Any]:
-    return {
-        "files": {name: str(digest) for name, digest in tokenizer.files.items()},
-        "vocabulary": None if tokenizer.vocabulary is None else str(tokenizer.vocabulary),
-        "size": tokenizer.size,
-        "chat_template": None if tokenizer.chat_template is None else str(tokenizer.chat_template),
-        "eos": list(tokenizer.eos),
-    }
-
-
 def _module(entry: Document) -> Module:
     return Module(entry.text("kind"), entry.count("in"), entry.count("out"), entry.flag("bias"))
 
 
 def _tensor(entry: Document) -> BaseTensor:
     return BaseTensor(entry.text("dtype"), entry.part("shape").counts(), entry.optional_digest("digest"))
-
-
-def _tokenizer(entry: Document) -> TokenizerCard:
-    files = entry.part("files")
-    return TokenizerCard(
-        files={name: files.digest(name) for name in files.names()},
-        vocabulary=entry.optional_digest("vocabulary"),
-        size=entry.optional_count("size"),
-        chat_template=entry.optional_digest("chat_template"),
-        eos=entry.part("eos").counts(),
-    )

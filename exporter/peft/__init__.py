@@ -5,9 +5,12 @@ The gate (`gate.check`) reads an adapter's directory against a foundation's card
 
 - `directory`  the files: config, weights (single, sharded or pickled), attachments, what is left out
 - `config`     adapter_config.json, field by field; `patterns` PEFT's name matching
-- `names`      tensor names: prefixes, infixes, adapter names, foreign spellings
-- `modules`    tensors of one module become one `ModuleAdapter`: shapes, ranks, scaling, variants
-- `tokenizer`  the directory's tokenizer against the foundation's
+- `names`      tensor names: prefixes, infixes, adapter names, foreign spellings; `sites` the tensors of each module
+- `modules`    LoRA tensors become one `ModuleAdapter`: shapes, ranks, scaling; `replaced` weights, biases, token rows
+- `targets`    which modules the config means; the tensors decide, the config must agree
+- `initial`    PiSSA and its kin, with the adapter as it was before training
+- `copies`     base tensors saved along; `pin` the base that training saw; `chat` the tokenizer and chat template
+- `effects`    values: finite, within the factors' dtype, of any effect
 - `adapter`    the result; `findings` what there is to say about it
 
     checked = gate.check(Path("runs/pirate"), card)

@@ -69,6 +69,20 @@ class ModuleAdapter:
 
 
 @dataclass(frozen=True, slots=True)
+class Chat:
+    """What an adapter brings of its own to a chat.
+
+    `template` is the text of its chat template, None where it is the foundation's; `special_tokens` are the tokens
+    that templates ask for by name (`bos_token`, `eos_token`); `stop_token_ids` end an answer, empty where they are the
+    foundation's.
+    """
+
+    template: str | None = None
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+    stop_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NormalizedAdapter:
     """An adapter that passed the gate.
 
@@ -89,6 +103,7 @@ class NormalizedAdapter:
     pinned: Digest | None = None
     lineage: Mapping[str, Any] = field(default_factory=dict)
     initial: Path | None = None
+    chat: Chat = field(default_factory=Chat)
 
     def path(self, name: str) -> Path:
         """Where the file `name` of `source` or `attachments` stands."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from exporter.card import Card
 from exporter.peft.adapter import INITIAL, ModuleAdapter, NormalizedAdapter, Values
+from exporter.peft.chat import read_chat
 from exporter.peft.config import Config, read_config
 from exporter.peft.directory import Directory, read_directory
 from exporter.peft.effects import check_effects
@@ -82,6 +83,7 @@ def check(
     check_complete(trained.config, card, modules, findings)
     note_replaced(modules, card.factor_dtype, findings)
     check_effects(modules, card, findings)
+    chat = read_chat(trained.files.path, trained.files.attachments, card, findings)
     pin = _pin(trained.files, findings)
     pins = {FILE: pin.base, "--base-fingerprint": base_fingerprint}
     pinned = check_base(trained.config, card, pins, findings)
@@ -96,6 +98,7 @@ def check(
         base_copies=trained.undecided,
         pinned=pinned,
         lineage=pin.lineage,
+        chat=chat,
     )
     return Checked(tuple(findings), None if findings.refused else adapter)
 

@@ -19,7 +19,7 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM
 from transformers.pytorch_utils import Conv1D
 
-from exporter.card import BaseTensor, Card, Module
+from exporter.card import BaseTensor, Card, Module, TokenizerCard
 from exporter.fold import Factor, Folded
 from exporter.peft.gate import Checked
 from registry.digest import Digest
@@ -76,6 +76,7 @@ def card_of(model: nn.Module, **changes: Any) -> Card:
         base=Digest.of(repr(sorted(tensors.items())).encode()),
         tied=((embedding, "lm_head"),) if tied else (),
         tensors=tensors,
+        tokenizer=TokenizerCard({}, "tokenizer.json", Digest.of(b"vocabulary"), 64),
     )
     return replace(card, **changes)
 

@@ -13,7 +13,15 @@ from tests.exporter.adapters import card_of, gpt2, llama
 
 
 def full() -> Card:
-    tokenizer = TokenizerCard({"tokenizer.json": Digest.of(b"t")}, Digest.of(b"v"), 64, Digest.of(b"c"), (2,))
+    tokenizer = TokenizerCard(
+        {"tokenizer.json": Digest.of(b"t")},
+        "tokenizer.json",
+        Digest.of(b"v"),
+        64,
+        Digest.of(b"r"),
+        Digest.of(b"c"),
+        (2,),
+    )
     return card_of(
         llama(tie_word_embeddings=True),
         foundation=Digest.of(b"f"),
