@@ -49,6 +49,8 @@ def report(error: PtdockError, *, as_json: bool) -> int:
         _say(render.findings([_row(finding) for finding in findings]))
     else:
         _say(f"{render.bad('error')}: {render.clean(error.message)}")
+        if "matrix" in error.values:
+            _say(_matrix(error.values["matrix"]))
         if error.hint:
             _say(f"{render.dim(' hint')}: {render.clean(error.hint)}")
     if as_json:
@@ -113,6 +115,13 @@ def _counted(findings: Sequence[Mapping[str, Any]]) -> str:
 
 def _row(finding: Mapping[str, Any]) -> tuple[str, str, str, str]:
     return finding["level"], finding["subject"], finding["message"], finding["hint"]
+
+
+def _matrix(rows: Mapping[str, Mapping[str, bool]]) -> str:
+    """Which version has a build on which foundation."""
+    refs = sorted({ref for row in rows.values() for ref in row})
+    cells = [(foundation, *("yes" if row.get(ref) else "no" for ref in refs)) for foundation, row in rows.items()]
+    return render.table(("foundation", *refs), cells)
 
 
 def _say(text: str) -> None:

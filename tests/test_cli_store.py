@@ -39,15 +39,14 @@ def blob(home: Path, digest: str) -> Path:
 
 
 @pytest.fixture(scope="session")
-def exported(made_once, tiny_base) -> Path:
-    """A store with the foundation `tiny` and the version pirate@1.0.0, and what the two commands answered."""
+def exported(made_once, exported_home, bases) -> Path:
+    """A store with the foundation `plain` and the version pirate@1.0.0, and what the two commands answered."""
 
     def make(directory: Path) -> None:
-        home = directory / "home"
+        home = Path(shutil.copytree(exported_home, directory / "home"))
         source = write_adapter(directory / "pirate", seed=1)
-        answer(home, "init")
-        foundation = answer(home, "foundation", "export", tiny_base, "--name", "tiny", "--context", 64)
-        chosen = ("--foundation", "tiny", "--name", "pirate", "--version", "1.0.0", "--meta", "owner=ann")
+        foundation = answer(home, "foundation", "export", bases / "plain", "--name", "plain", "--context", 64)
+        chosen = ("--foundation", "plain", "--name", "pirate", "--version", "1.0.0", "--meta", "owner=ann")
         version = answer(home, "adapter", "publish", source, *chosen)
         (directory / "answers.json").write_text(json.dumps([foundation, version]))
 
@@ -75,7 +74,7 @@ def offering(home, tmp_path) -> Path:
 
 def publish(home, directory, name, version=None):
     chosen = ("--version", version) if version else ()
-    return answer(home, "adapter", "publish", directory, "--foundation", "tiny", "--name", name, *chosen)
+    return answer(home, "adapter", "publish", directory, "--foundation", "plain", "--name", name, *chosen)
 
 
 def release(home, *refs):
@@ -86,22 +85,22 @@ def release(home, *refs):
 def test_an_export_answers_the_digest_and_the_size_of_the_ptd(home, answers):
     made, _ = answers
     file = blob(home, made["digest"])
-    assert made["name"] == "tiny"
-    assert made["fresh"]
+    assert made["name"] == "plain"
     assert made["digest"] == digest_of(file)
     assert made["size"] == file.stat().st_size
     assert made["base_program"]["context"] == 64
 
 
-def test_an_export_that_is_recorded_is_not_repeated(home, tiny_base, answers):
-    again = answer(home, "foundation", "export", tiny_base, "--name", "tiny", "--context", 64)
+def test_an_export_that_is_recorded_is_not_repeated_and_may_get_another_name(home, bases, answers):
+    again = answer(home, "foundation", "export", bases / "plain", "--name", "tiny", "--context", 64)
     assert not again["fresh"]
     assert again["digest"] == answers[0]["digest"]
+    assert again["names"] == ["plain", "tiny"]
 
 
 def test_a_foundation_is_shown_by_name_and_by_digest(home, answers):
     digest = answers[0]["digest"]
-    shown = answer(home, "foundation", "show", "tiny")
+    shown = answer(home, "foundation", "show", "plain")
     assert shown["digest"] == digest
     assert shown["size"] == answers[0]["size"]
     data = blob(home, digest).read_bytes()
@@ -109,8 +108,8 @@ def test_a_foundation_is_shown_by_name_and_by_digest(home, answers):
         assert Digest.of(data[tensor["offset"] :][: tensor["size"]]) == Digest.parse(tensor["digest"])
     assert len(shown["tensors"]) == shown["tensor_count"] == answers[0]["tensor_count"]
     assert answer(home, "foundation", "show", digest) == shown
-    assert [each["digest"] for each in answer(home, "foundation", "list")] == [digest]
-    text = ptdock(home, "foundation", "show", "tiny", "--tensors").stdout
+    assert digest in [each["digest"] for each in answer(home, "foundation", "list")]
+    text = ptdock(home, "foundation", "show", "plain", "--tensors").stdout
     assert "lm_head.weight" in text
     assert digest in text
 
@@ -152,7 +151,7 @@ def test_publishing_the_same_again_changes_nothing_and_another_source_is_refused
     assert again["outcome"] == "unchanged"
     assert again["digest"] == answers[1]["digest"]
     other = write_adapter(tmp_path / "other", seed=3)
-    chosen = ("--foundation", "tiny", "--name", "pirate", "--version", "1.0.0")
+    chosen = ("--foundation", "plain", "--name", "pirate", "--version", "1.0.0")
     error = refusal(home, "adapter", "publish", other, *chosen, code=6)
     assert "immutable" in error["message"]
     assert publish(home, other, "pirate")["version"] == "1.0.1"
@@ -161,11 +160,11 @@ def test_publishing_the_same_again_changes_nothing_and_another_source_is_refused
 def test_a_refused_adapter_lists_all_findings_and_leaves_no_trace(home, tmp_path):
     bad = write_adapter(tmp_path / "bad", seed=4, width=24, use_qalora=True)
     before = answer(home, "log")
-    error = refusal(home, "adapter", "publish", bad, "--foundation", "tiny", "--name", "bad", code=4)
+    error = refusal(home, "adapter", "publish", bad, "--foundation", "plain", "--name", "bad", code=4)
     codes = [finding["code"] for finding in error["values"]["findings"] if finding["level"] == "error"]
     assert "unsupported-field" in codes
     assert len(codes) > 1
-    said = ptdock(home, "adapter", "publish", bad, "--foundation", "tiny", "--name", "bad").stderr
+    said = ptdock(home, "adapter", "publish", bad, "--foundation", "plain", "--name", "bad").stderr
     assert "use_qalora" in said
     assert "24" in said
     assert answer(home, "log") == before
@@ -173,9 +172,9 @@ def test_a_refused_adapter_lists_all_findings_and_leaves_no_trace(home, tmp_path
 
 def test_check_says_the_same_with_a_store_and_with_a_card(home, exported, tmp_path):
     card = tmp_path / "card.json"
-    written = answer(home, "foundation", "show", "tiny", "--card", card)
+    written = answer(home, "foundation", "show", "plain", "--card", card)
     assert written["digest"] == digest_of(card)
-    with_store = answer(home, "adapter", "check", exported / "pirate", "--foundation", "tiny")
+    with_store = answer(home, "adapter", "check", exported / "pirate", "--foundation", "plain")
     with_card = answer(tmp_path / "no-store", "adapter", "check", exported / "pirate", "--foundation", card)
     assert with_card == with_store
     assert with_store["accepted"]
@@ -184,32 +183,33 @@ def test_check_says_the_same_with_a_store_and_with_a_card(home, exported, tmp_pa
 
 def test_check_exits_with_4_when_it_would_refuse(home, tmp_path):
     bad = write_adapter(tmp_path / "bad", seed=4, width=24)
-    done = ptdock(home, "adapter", "check", bad, "--foundation", "tiny", "--json")
+    done = ptdock(home, "adapter", "check", bad, "--foundation", "plain", "--json")
     assert done.exit_code == 4
     assert not json.loads(done.stdout)["accepted"]
-    assert ptdock(home, "adapter", "check", bad, "--foundation", "tiny").stdout.endswith("refused\n")
+    assert ptdock(home, "adapter", "check", bad, "--foundation", "plain").stdout.endswith("refused\n")
 
 
-def test_a_pinned_base_is_no_longer_warned_of(home, tiny_base, tmp_path, answers):
+def test_a_pinned_base_is_no_longer_warned_of(home, bases, tmp_path, answers):
     adapter = write_adapter(tmp_path / "pinned", seed=5)
-    pinned = answer(home, "base", "fingerprint", tiny_base, "--out", adapter, "--meta", "run=https://x")
+    pinned = answer(home, "base", "fingerprint", bases / "plain", "--out", adapter, "--meta", "run=https://x")
     assert pinned["base"] == answers[0]["base"]
     assert json.loads((adapter / "ptdock.json").read_text())["base"] == pinned["base"]
     made = publish(home, adapter, "pinned")
-    assert made["warnings"] == []
+    assert "base-not-pinned" not in [finding["code"] for finding in made["findings"]]
     assert made["lineage"]["run"] == "https://x"
     handed = write_adapter(tmp_path / "handed", seed=6)
-    chosen = ("--foundation", "tiny", "--base-fingerprint", pinned["base"])
-    assert answer(home, "adapter", "check", handed, *chosen)["findings"] == []
+    chosen = ("--foundation", "plain", "--base-fingerprint", pinned["base"])
+    findings = answer(home, "adapter", "check", handed, *chosen)["findings"]
+    assert "base-not-pinned" not in [finding["code"] for finding in findings]
 
 
-def test_a_pin_of_another_base_is_replaced_only_by_force(home, tiny_base, tmp_path):
+def test_a_pin_of_another_base_is_replaced_only_by_force(home, bases, tmp_path):
     pin = tmp_path / "ptdock.json"
     other = f"sha256:{'0' * 64}"
     pin.write_text(json.dumps({"schema": 1, "base": other, "lineage": {"owner": "ann"}}))
-    error = refusal(home, "base", "fingerprint", tiny_base, "--out", tmp_path, code=6)
+    error = refusal(home, "base", "fingerprint", bases / "plain", "--out", tmp_path, code=6)
     assert error["values"]["expected"] == other
-    forced = answer(home, "base", "fingerprint", tiny_base, "--out", tmp_path, "--force")
+    forced = answer(home, "base", "fingerprint", bases / "plain", "--out", tmp_path, "--force")
     assert forced["lineage"] == {"owner": "ann"}
     assert json.loads(pin.read_text())["base"] == forced["base"] != other
 
@@ -240,6 +240,15 @@ def test_a_share_is_a_part_of_the_bar(offering):
     text = ptdock(offering, "channel", "show", "stable").stdout
     assert f"release 2  {'█' * 6}{'░' * 18}     25 %" in text
     assert f"release 1  {'█' * 18}{'░' * 6}     75 %" in text
+
+
+def test_a_line_with_holes_is_refused_with_the_matrix(offering):
+    chosen = ("--channel", "stable", "--adapter", "pirate@1.0.0", "--line", "plain", "--line", "tied")
+    done = ptdock(offering, "release", "create", *chosen)
+    assert done.exit_code == 6
+    rows = [line.split() for line in done.stderr.splitlines()]
+    assert ["foundation", "pirate@1.0.0"] in rows
+    assert sorted(row[1] for row in rows if row[0].startswith("sha256:")) == ["no", "yes"]
 
 
 def test_a_plan_for_a_new_device_is_all_that_the_channel_offers(offering, answers):
@@ -337,19 +346,19 @@ def test_an_adapter_answers_on_a_device(offering, tmp_path, answers):
     assert error["hint"] == "installed: json, pirate"
 
 
-def test_unpacked_files_are_copies_under_the_names_that_apps_use(home, tmp_path, tiny_base, answers):
+def test_unpacked_files_are_copies_under_the_names_that_apps_use(home, tmp_path, bases, answers):
     app = tmp_path / "app"
     done = answer(home, "adapter", "unpack", "pirate@1.0.0", "--dir", app)
     assert {each["file"]: each["digest"] for each in done["files"]} == {
-        str(app / "tiny.ptd"): answers[0]["digest"],
+        str(app / "plain.ptd"): answers[0]["digest"],
         str(app / "pirate.pte"): answers[1]["digest"],
-        str(app / "tokenizer.json"): digest_of(tiny_base / "tokenizer.json"),
-        str(app / "tokenizer_config.json"): digest_of(tiny_base / "tokenizer_config.json"),
+        str(app / "tokenizer.json"): digest_of(bases / "plain" / "tokenizer.json"),
+        str(app / "tokenizer_config.json"): digest_of(bases / "plain" / "tokenizer_config.json"),
     }
     assert all(digest_of(Path(each["file"])) == each["digest"] for each in done["files"])
     assert sorted(each.name for each in app.iterdir()) == [
         "pirate.pte",
-        "tiny.ptd",
+        "plain.ptd",
         "tokenizer.json",
         "tokenizer_config.json",
     ]
@@ -400,25 +409,25 @@ def test_a_damaged_store_fails_verify_with_7_and_names_what_depends_on_it(home, 
     damage = json.loads(done.stdout)["damage"]
     assert answers[1]["digest"] in [each["subject"] for each in damage]
     assert "needed by builds: pirate 1.0.0" in ptdock(home, "verify").stdout
-    assert ptdock(home, "foundation", "verify", "tiny").exit_code == 0
+    assert ptdock(home, "foundation", "verify", "plain").exit_code == 0
 
 
 def test_foundation_verify_names_the_tensor_that_is_damaged(home, answers):
-    tensor = answer(home, "foundation", "show", "tiny")["tensors"][0]
+    tensor = answer(home, "foundation", "show", "plain")["tensors"][0]
     flip(blob(home, answers[0]["digest"]), tensor["offset"])
-    error = refusal(home, "foundation", "verify", "tiny", code=7)
+    error = refusal(home, "foundation", "verify", "plain", code=7)
     assert tensor["names"][0] in error["message"]
 
 
 def test_a_foundation_that_is_used_is_not_removed(home):
-    error = refusal(home, "foundation", "remove", "tiny", code=6)
+    error = refusal(home, "foundation", "remove", "plain", code=6)
     assert "adapter pirate@1.0.0" in error["values"]["dependants"]
 
 
 def test_templates_are_listed_with_their_structures(home):
-    found = answer(home, "template", "list", "--foundation", "tiny")
+    found = answer(home, "template", "list", "--foundation", "plain")
     assert [each["description"] for each in found] == ["the base program", "rank 4 on q_proj (2 modules)"]
-    known = answer(home, "template", "add", "--foundation", "tiny", "--structure", "r4:q_proj")
+    known = answer(home, "template", "add", "--foundation", "plain", "--structure", "r4:q_proj")
     assert known == found[1]
 
 

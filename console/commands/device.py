@@ -188,9 +188,9 @@ def rollback(app: App, directory: Path, channel: str | None) -> None:
 @pass_app
 def gc(app: App, directory: Path) -> None:
     """Delete what neither an active nor a previous set needs."""
-    from device.manage import gc as collect
+    from device.collect import gc as collect
 
-    gone = collect(directory, app.note)
+    gone = collect(directory, note=app.note)
     document = {"deleted": [{"digest": str(digest), "size": size} for digest, size in sorted(gone.items())]}
     app.answer(document, f"deleted {render.plural(len(gone), 'file')}, {render.size(sum(gone.values()))}")
 
