@@ -1,6 +1,6 @@
 """The static tree that devices read from any web server: what channels offer, and nothing else.
 
-    metadata/…                              TUF metadata (registry.signing)
+    metadata/<n>.<role>.json, timestamp     TUF metadata, when the tree is signed (registry.signing)
     targets/<sha256>.<channel>.json         each manifest under its digest, as TUF clients ask for it
     targets/v1/<channel>.json               the newest manifest, with its signature in <channel>.json.sig
     blobs/sha256/<hex>                      releases, foundations, programs, …: hard links into the store
@@ -27,9 +27,9 @@ from typing import Protocol
 from registry import files
 from registry.blobs import BlobStore
 from registry.digest import CHUNK, Descriptor, Digest
-from registry.errors import Conflict, FormatError
 from registry.manifest import Manifest
 from registry.names import NAME_PATTERN
+from registry.published import check_not_behind
 from registry.release import ReleaseDocument
 
 _BLOBS = "blobs/sha256"
@@ -37,6 +37,7 @@ _OURS = {
     _BLOBS: re.compile(r"[0-9a-f]{64}", re.ASCII),
     "targets": re.compile(rf"[0-9a-f]{{64}}\.{NAME_PATTERN}\.json", re.ASCII),
     "targets/v1": re.compile(rf"{NAME_PATTERN}\.json(\.sig)?", re.ASCII),
+    "metadata": re.compile(r"([0-9]{1,9}\.(root|targets|snapshot)|timestamp)\.json", re.ASCII),
 }
 _UNFINISHED = re.compile(r"[0-9a-f]{32}", re.ASCII)  # what a crash in registry.files leaves
 _NO_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP}
@@ -127,42 +128,16 @@ def tree(current: Iterable[bytes], earlier: Iterable[bytes], read: Callable[[Dig
 def publish(tree: Tree, target: Target, blobs: BlobStore) -> Changes:
     """Make the target hold this tree. Doing it again changes nothing.
 
-    Raises Conflict, before anything is written, when the target holds a newer manifest than the tree or another
-    registry's (a restored backup, a wrong target); NotFound for a blob that the store lacks; Unavailable.
+    Raises Conflict, before anything is written, when the target is ahead of the tree or another registry's (see
+    registry.published); NotFound for a blob that the store lacks; Unavailable.
     """
-    _check_not_behind(tree, target)
+    check_not_behind(tree.documents, target.read)
     written = _add_blobs(tree, target, blobs)
     for path, data in tree.documents.items():
         if target.read(path) != data:
             target.put(path, data)
             written.append(path)
     return Changes(tuple(written), tuple(_remove_others(tree, target)))
-
-
-def _check_not_behind(tree: Tree, target: Target) -> None:
-    for path, data in tree.documents.items():
-        there = target.read(path) if path.startswith("targets/v1/") and path.endswith(".json") else None
-        if there is None or there == data:
-            continue
-        try:
-            published, ours = Manifest.from_bytes(there), Manifest.from_bytes(data)
-        except FormatError:
-            continue  # a damaged document is replaced
-        if published.registry != ours.registry:
-            raise Conflict(
-                f"{path}: registry {published.registry} is published there, this one is {ours.registry}",
-                hint="publish to another target, or remove what is there",
-                expected=ours.registry,
-                actual=published.registry,
-            )
-        if published.sequence >= ours.sequence:
-            raise Conflict(
-                f"{ours.channel}: sequence {published.sequence} is published, this store is at {ours.sequence}",
-                hint=f"is this store a restored backup? `ptdock channel advance {ours.channel}` goes past it",
-                channel=ours.channel,
-                expected=published.sequence,
-                actual=ours.sequence,
-            )
 
 
 def _add_blobs(tree: Tree, target: Target, blobs: BlobStore) -> list[str]:
@@ -178,7 +153,7 @@ def _remove_others(tree: Tree, target: Target) -> Iterable[str]:
     """Remove what is of this layout and not in the tree, first what points to other files."""
     kept = {*tree.documents, *(blob_path(each.digest) for each in tree.blobs)}
     removed: list[str] = []
-    for directory in ("targets/v1", "targets", _BLOBS):
+    for directory in ("metadata", "targets/v1", "targets", _BLOBS):
         pattern = _OURS[directory]
         for name in target.names(directory):
             path = f"{directory}/{name}"

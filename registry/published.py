@@ -1,0 +1,85 @@
+"""Whether a target is ahead of the store that is about to publish to it: a restored backup, or the wrong target.
+
+Devices refuse what is older than what they saw, so publishing from behind would strand them; it stops instead, and
+`ptdock channel advance` goes past what is published.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from registry import canonical
+from registry.errors import Conflict, FormatError
+from registry.manifest import Manifest
+
+Read = Callable[[str], bytes | None]
+"""Answers a published document's bytes; None when it is absent."""
+
+_TIMESTAMP = "metadata/timestamp.json"
+_NUMBERED = re.compile(r"([0-9]{1,9})\.(targets|snapshot)\.json", re.ASCII)
+
+
+def check_not_behind(documents: Mapping[str, bytes], read: Read) -> None:
+    """Compare what is to be published with what is. Raises Conflict.
+
+    It stops a manifest or metadata that is not newer than other bytes in its place, another registry's manifest, and
+    an unsigned tree in place of a signed one. Damaged documents are no obstacle.
+    """
+    if _TIMESTAMP not in documents and read(_TIMESTAMP) is not None:
+        raise Conflict("a signed site is published there, this tree is unsigned", hint="`ptdock keys init` makes keys")
+    for path, data in documents.items():
+        if path == _TIMESTAMP:
+            _compare_timestamps(read(path), data)
+        elif path.startswith("targets/v1/") and path.endswith(".json"):
+            _compare_manifests(path, read(path), data)
+
+
+def signed_version(names: Iterable[str], read: Read) -> int:
+    """The highest version of metadata that online keys signed there; 0 when nothing is. `names` are in `metadata/`."""
+    numbers = [int(match[1]) for match in map(_NUMBERED.fullmatch, names) if match]
+    return max([_version(read(_TIMESTAMP)), *numbers])
+
+
+def _compare_timestamps(there: bytes | None, data: bytes) -> None:
+    published, ours = _version(there), _version(data)
+    if there != data and published >= ours:
+        raise Conflict(
+            f"signed metadata {published} is published, this store is at {ours}",
+            hint="is this store a restored backup? `ptdock channel advance` goes past it",
+            expected=published,
+            actual=ours,
+        )
+
+
+def _version(timestamp: bytes | None) -> int:
+    """The version in a TUF document; 0 for none and for a damaged one."""
+    try:
+        version = canonical.loads(timestamp or b"", what=_TIMESTAMP)["signed"]["version"]
+    except (FormatError, KeyError, TypeError):
+        return 0
+    return version if type(version) is int else 0
+
+
+def _compare_manifests(path: str, there: bytes | None, data: bytes) -> None:
+    if there is None or there == data:
+        return
+    try:
+        published, ours = Manifest.from_bytes(there), Manifest.from_bytes(data)
+    except FormatError:
+        return
+    if published.registry != ours.registry:
+        raise Conflict(
+            f"{path}: registry {published.registry} is published there, this one is {ours.registry}",
+            hint="publish to another target, or remove what is there",
+            expected=ours.registry,
+            actual=published.registry,
+        )
+    if published.sequence >= ours.sequence:
+        raise Conflict(
+            f"{ours.channel}: sequence {published.sequence} is published, this store is at {ours.sequence}",
+            hint=f"is this store a restored backup? `ptdock channel advance {ours.channel}` goes past it",
+            channel=ours.channel,
+            expected=published.sequence,
+            actual=ours.sequence,
+        )
