@@ -16,7 +16,8 @@ from registry.errors import PtdockError
 def quiet() -> Iterator[None]:
     """Within, standard error goes to a temporary file: their C++ code writes there without asking Python.
 
-    When the block raises anything but an error of ptdock's own, what was written is printed after all.
+    When the block raises anything but an error of ptdock's own, or one that a library's failure caused, what was
+    written is printed after all.
     """
     sys.stderr.flush()
     kept = os.dup(2)
@@ -28,8 +29,8 @@ def quiet() -> Iterator[None]:
                 warnings.simplefilter("ignore")
                 yield
             failed = False
-        except PtdockError:
-            failed = False
+        except PtdockError as error:
+            failed = isinstance(error.__cause__, RuntimeError)  # what a library said explains that error
             raise
         finally:
             sys.stderr.flush()
