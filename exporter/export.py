@@ -96,8 +96,8 @@ def export_template(job: Job, structure: Structure, card: Card) -> ExportedTempl
 def export_adapter(job: Job, structure: Structure, factors: Mapping[str, torch.Tensor]) -> bytes:
     """The full export of one adapter: what relinking must equal byte for byte. `factors` are the folded ones."""
     decoder = _decoder(job)
-    placed = attach(decoder, structure, factors)
-    return _lower(job, decoder, frozenset(placed), None).program
+    owned = attach(decoder, structure, factors)
+    return _lower(job, decoder, owned, None).program
 
 
 def placeholders(structure: Structure, card: Card) -> tuple[list[Slot], list[bytes]]:

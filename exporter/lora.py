@@ -18,31 +18,34 @@ from registry.errors import InputError
 Factors = Mapping[str, torch.Tensor]
 
 
-def attach(root: nn.Module, structure: Structure, factors: Factors) -> dict[str, str]:
+def attach(root: nn.Module, structure: Structure, factors: Factors) -> frozenset[str]:
     """Replace the structure's modules inside `root`, in place.
 
-    `factors` maps factor names to tensors (shapes in exporter.structure). Answers which parameter of `root`
-    (by its fully qualified name) holds which factor. Raises InputError for a module that cannot be adapted.
+    `factors` maps factor names to tensors (shapes in exporter.structure). Answers the fully qualified names of
+    what now belongs to the adapter, and so stays in its program. Raises InputError for a module that cannot be adapted.
     """
-    placed: dict[str, str] = {}
+    owned: list[torch.Tensor] = []
     for name, shape in structure.modules.items():
         plain = root.get_submodule(name)
         own = {key.removeprefix(f"{name}."): nn.Parameter(value) for key, value in factors.items() if _of(key, name)}
         adapted = _adapt(name, plain, shape, own)
         parent, _, child = name.rpartition(".")
         setattr(root.get_submodule(parent), child, adapted)
-        placed |= {f"{name}.{_attribute(role)}": f"{name}.{role}" for role in own}
+        owned += [*own.values(), *([adapted.row_ids] if shape.rows else [])]
     _follow_rows(root, structure)
-    return placed
+    return _names_of(root, owned)
+
+
+def _names_of(root: nn.Module, owned: list[torch.Tensor]) -> frozenset[str]:
+    """By identity, never by name: a base module may well be called `explorable_proj`."""
+    wanted = {id(tensor) for tensor in owned}
+    named = (*root.named_parameters(remove_duplicate=False), *root.named_buffers(remove_duplicate=False))
+    return frozenset(name for name, tensor in named if id(tensor) in wanted)
 
 
 def _of(factor: str, module: str) -> bool:
     role = factor.removeprefix(f"{module}.")
     return role != factor and ("." not in role or role == "lora_B.bias")
-
-
-def _attribute(role: str) -> str:
-    return role.replace(".", "_")
 
 
 def _adapt(name: str, plain: nn.Module, shape: ModuleStructure, own: dict[str, nn.Parameter]) -> nn.Module:
@@ -79,11 +82,14 @@ class AdaptedLinear(nn.Linear):
         if self.dora_scale is None:
             y = functional.linear(x, self.weight, self.bias)
             return y if self.lora_A is None else y + self._delta(x)
-        y = functional.linear(x, self.weight) * self.dora_scale + self._delta(x)
-        return y if self.bias is None else y + self.bias
+        # The bias rides on the second linear: so XNNPACK takes it in under the key that the foundation has it by.
+        # DoRA has no b_B of its own (PEFT refuses the pair), so the place is free.
+        return functional.linear(x, self.weight) * self.dora_scale + self._delta(x, self.bias)
 
-    def _delta(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.linear(functional.linear(x, self.lora_A), self.lora_B, self.lora_B_bias)
+    def _delta(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return functional.linear(
+            functional.linear(x, self.lora_A), self.lora_B, bias if self.lora_B_bias is None else self.lora_B_bias
+        )
 
 
 class AdaptedConv1D(nn.Module):
@@ -123,9 +129,9 @@ class AdaptedEmbedding(nn.Embedding):
             x = x + functional.linear(low, self.lora_embedding_B)
         if self.rows is None:
             return x
-        match = (ids.unsqueeze(-1) == self.row_ids).to(x.dtype)
-        hit = match.sum(-1, keepdim=True)
-        return x * (1 - hit) + functional.linear(match, self.rows.t())
+        match = (ids.unsqueeze(-1) == self.row_ids).to(torch.int64)
+        place = (match * torch.arange(len(self.row_ids))).sum(-1)
+        return torch.where(match.sum(-1, keepdim=True) > 0, functional.embedding(place, self.rows), x)
 
 
 class RowHead(nn.Module):
@@ -134,14 +140,15 @@ class RowHead(nn.Module):
     def __init__(self, plain: nn.Module, rows: nn.Parameter, row_ids: torch.Tensor) -> None:
         super().__init__()
         self.plain, self.weight, self.rows = plain, plain.weight, rows
-        self.register_buffer("row_ids", row_ids.view(1, -1), persistent=False)
+        self.register_buffer("row_ids", row_ids, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         logits = self.plain(x)
-        return torch.scatter(logits, 1, self.row_ids, functional.linear(x, self.rows))
+        return torch.scatter(logits, 1, self.row_ids.view(1, -1), functional.linear(x, self.rows))
 
 
 def _follow_rows(root: nn.Module, structure: Structure) -> None:
+    """Let a tied head see the rows too."""
     for name, shape in structure.modules.items():
         embedding = root.get_submodule(name)
         head = getattr(root, "lm_head", None)

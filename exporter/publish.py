@@ -163,7 +163,7 @@ def _dead(registry: Registry, template: Template) -> tuple[str, ...]:
 def _store_source(registry: Registry, adapter: NormalizedAdapter) -> Source:
     """Keep what was trained, exactly as the gate read it. Raises Conflict when a file changed in between."""
     for name, expected in (*adapter.source.items(), *adapter.attachments.items()):
-        stored: Descriptor = registry.blobs.put_file(adapter.directory / name)
+        stored: Descriptor = registry.blobs.put_file(adapter.path(name))
         if stored != expected:
             raise Conflict(f"{name} changed while it was being published", hint="publish again", file=name)
     return Source(adapter.source, adapter.attachments)

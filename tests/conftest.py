@@ -87,6 +87,8 @@ def save_llama(directory: Path, seed: int = 0, **changes: object) -> None:
         for name, parameter in model.named_parameters():
             if name.endswith(("norm.weight", "bias")):  # left at ones and zeros they would hide faults
                 parameter.normal_(1.0 if name.endswith("norm.weight") else 0.0, 0.2)
+            else:
+                parameter.mul_(4)  # the default initialisation is so small that attention would hardly matter
     model.save_pretrained(directory)
 
 
@@ -101,12 +103,49 @@ def tiny_base(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     return made_once("tiny-base", make)
 
 
+BASES: dict[str, dict[str, object]] = {
+    "plain": {},
+    "biased": {"attention_bias": True},
+    "tied": {"tie_word_embeddings": True},
+}
+"""The variants of T that stores are made of, each under its own foundation name."""
+
+
 @pytest.fixture(scope="session")
-def tied_base(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """T with tied embeddings and attention biases."""
+def bases(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """A directory with one checkpoint for each of BASES."""
 
     def make(directory: Path) -> None:
-        save_llama(directory, tie_word_embeddings=True, attention_bias=True)
-        save_tokenizer(directory)
+        for name, changes in BASES.items():
+            (directory / name).mkdir()
+            save_llama(directory / name, **changes)
+            save_tokenizer(directory / name)
 
-    return made_once("tied-base", make)
+    return made_once("bases", make)
+
+
+@pytest.fixture(scope="session")
+def exported_home(made_once: Callable[[str, Callable[[Path], None]], Path], bases: Path) -> Path:
+    """A store in which each of BASES is exported as a foundation; never written to by a test."""
+
+    def make(directory: Path) -> None:
+        from exporter.foundation import ExportOptions, export_foundation
+        from registry.service import Registry
+
+        registry = Registry.init(directory)
+        for name in BASES:
+            export_foundation(registry, bases / name, name, ExportOptions(context=64))
+
+    return made_once("exported-home", make)
+
+
+@pytest.fixture(scope="session")
+def worker_home(exported_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This worker's own copy of the exported store: its tests share templates, under adapter names of their own."""
+    return Path(shutil.copytree(exported_home, tmp_path_factory.mktemp("worker") / "home"))
+
+
+@pytest.fixture
+def tiny_store(exported_home: Path, tmp_path: Path) -> Path:
+    """A fresh copy of the exported store, for tests that change or damage it."""
+    return Path(shutil.copytree(exported_home, tmp_path / "home"))
