@@ -23,8 +23,9 @@ def signed(store: KeyStore, tree: Tree, *, now: int, above: int = 0) -> Tree:
     """
     manifests = newest(tree)
     copies: dict[str, bytes] = {}
+    key = store.light_key
     for channel, data in manifests.items():
-        copies[f"{manifest_path(channel)}.sig"] = _light_signature(store, channel, data)
+        copies[f"{manifest_path(channel)}.sig"] = _light_signature(store, channel, data, key)
         copies[manifest_path(channel)] = data
     pinned = {path: data for path, data in tree.documents.items() if path not in copies and path.startswith("targets/")}
     metadata = _metadata(store, manifests, now=now, above=above)
@@ -49,13 +50,13 @@ def _metadata(store: KeyStore, manifests: Mapping[str, bytes], *, now: int, abov
     return {**roots, **store.recent(), "timestamp.json": online.timestamp}
 
 
-def _light_signature(store: KeyStore, channel: str, manifest: bytes) -> bytes:
-    """The kept signature when it is one of this manifest by this key, else a new one."""
+def _light_signature(store: KeyStore, channel: str, manifest: bytes, key: bytes) -> bytes:
+    """The kept signature when it is one of this manifest by this public key, else a new one."""
     name = f"{channel}.json.sig"
     kept = store.read(name)
     if kept is not None:
         try:
-            light.verify(store.light_key, manifest, kept)
+            light.verify(key, manifest, kept)
         except IntegrityError:
             pass
         else:
