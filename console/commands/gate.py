@@ -1,0 +1,184 @@
+"""`ptdock adapter check` and `publish`: the ways through the gate."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from console import documents, render
+from console.app import App, pass_app
+from console.options import COUNT, FC, PATH, digest, foundation_option, read_lineage
+from console.verbs import Verb
+from registry.digest import Digest
+from registry.errors import AdapterRefused
+
+if TYPE_CHECKING:
+    from exporter.card import Card
+    from exporter.peft.gate import Checked
+    from exporter.publish import Published
+
+
+def gate_options(command: FC) -> FC:
+    """How the gate reads an adapter's directory."""
+    options = (
+        click.option("--adapter-name", metavar="NAME", help="Which of several adapters in the file."),
+        click.option("--initial", type=PATH, metavar="DIR", help="The untrained adapter of PiSSA, OLoRA and the like."),
+        click.option("--allow-pickle", is_flag=True, help="Read adapter_model.bin, weights only."),
+        click.option("--base-fingerprint", metavar="DIGEST", callback=digest, help="The base that training saw."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(cls=Verb)
+@click.argument("directory", metavar="DIR", type=PATH)
+@click.option("--foundation", required=True, metavar="NAME|CARD", help="A name, a digest, or a card's file.")
+@gate_options
+@pass_app
+@click.pass_context
+def check(
+    context: click.Context,
+    app: App,
+    directory: Path,
+    foundation: str,
+    adapter_name: str | None,
+    initial: Path | None,
+    allow_pickle: bool,
+    base_fingerprint: Digest | None,
+) -> None:
+    """Say all that is wrong with the adapter in DIR; write nothing.
+
+    Exit code 4 when it would be refused.
+    """
+    from exporter.peft.gate import check as check_adapter
+
+    card = _card(app, foundation)
+    checked = check_adapter(
+        directory,
+        card,
+        allow_pickle=allow_pickle,
+        adapter_name=adapter_name,
+        initial=initial,
+        base_fingerprint=base_fingerprint,
+    )
+    document = _checked_document(checked, card)
+    app.answer(document, _checked_text(checked, document))
+    if not document["accepted"]:
+        context.exit(AdapterRefused.exit_code)
+
+
+def _card(app: App, foundation: str) -> Card:
+    """A card's file when there is one of that name, else what the store knows of that foundation."""
+    from exporter.card import Card
+    from registry import canonical
+
+    file = Path(foundation)
+    if file.is_file():
+        return Card.from_json(canonical.loads(file.read_bytes(), what=foundation))
+    from exporter.publish import card_of
+
+    registry = app.registry()
+    return card_of(registry, registry.foundation(foundation))
+
+
+def _checked_document(checked: Checked, card: Card) -> dict[str, Any]:
+    structure = checked.adapter.structure if checked.adapter else None
+    known = {each.digest for each in card.structures}
+    return {
+        "accepted": checked.adapter is not None,
+        "foundation": str(card.foundation) if card.foundation else None,
+        "findings": [finding.to_json() for finding in checked.findings],
+        "structure": structure.describe() if structure else None,
+        "template": structure.digest in known if structure else None,
+    }
+
+
+def _checked_text(checked: Checked, document: dict[str, Any]) -> str:
+    findings = render.findings([(each.level, each.subject, each.message, each.hint) for each in checked.findings])
+    if not document["accepted"]:
+        return f"{findings}\n{render.bad('refused')}"
+    template = "its template exists" if document["template"] else "the first of its structure: publish exports it"
+    verdict = f"{render.good('accepted')}: {document['structure']}; {template}"
+    return f"{findings}\n{verdict}" if findings else verdict
+
+
+@click.command(cls=Verb)
+@click.argument("directory", metavar="DIR", type=PATH)
+@foundation_option()
+@click.option("--name", required=True, help="The adapter's name.")
+@click.option("--version", help="SemVer; by default the next patch.")
+@click.option("--base", type=PATH, metavar="DIR", help="Where the checkpoint is now; only a new structure needs it.")
+@click.option("--context", type=COUNT, help="Positions; by default those of the base program.")
+@click.option("--meta", multiple=True, metavar="KEY=VALUE|FILE", help="Where it comes from: pairs or JSON files.")
+@gate_options
+@pass_app
+def publish(
+    app: App,
+    directory: Path,
+    foundation: str,
+    name: str,
+    version: str | None,
+    base: Path | None,
+    context: int | None,
+    meta: tuple[str, ...],
+    adapter_name: str | None,
+    initial: Path | None,
+    allow_pickle: bool,
+    base_fingerprint: Digest | None,
+) -> None:
+    """Check the adapter in DIR, make its .pte, record both."""
+    from exporter.publish import PublishOptions
+    from exporter.publish import publish as publish_adapter
+
+    options = PublishOptions(
+        foundation=foundation,
+        name=name,
+        version=version,
+        context=context,
+        base=base,
+        lineage=read_lineage(meta),
+        adapter_name=adapter_name,
+        initial=initial,
+        allow_pickle=allow_pickle,
+        base_fingerprint=base_fingerprint,
+    )
+    registry = app.registry()
+    began = time.monotonic()
+    with app.progress() as progress:
+        published = publish_adapter(registry, directory, options, progress)
+    document = _published_document(published, time.monotonic() - began)
+    app.answer(document, _published_text(published, document))
+
+
+def _published_document(published: Published, took: float) -> dict[str, Any]:
+    return {
+        **documents.version(published.result.version),
+        **documents.build(published.build),
+        "outcome": published.result.outcome,
+        "structure": published.structure.describe(),
+        "relinked": published.relinked,
+        "findings": [finding.to_json() for finding in published.findings.findings],
+        "seconds": took,
+    }
+
+
+def _published_text(published: Published, document: dict[str, Any]) -> str:
+    words = {"version": "published", "build": "built", "unchanged": "was published already:"}
+    how = "relinked" if published.relinked else "exported (the first of its structure)"
+    made = how if published.result.outcome != "unchanged" else None
+    ref = render.good(f"{document['name']}@{document['version']}")
+    head = f"{ref} {words[published.result.outcome]} {document['digest']}"
+    lines = render.fields(
+        [
+            ("size", render.size(document["size"])),
+            ("structure", document["structure"]),
+            ("made", f"{made} in {render.seconds(document['seconds'])}" if made else None),
+            ("foundation", document["foundation"]),
+        ]
+    )
+    warnings = render.findings([("warning", document["name"], text, "") for text in document["warnings"]])
+    return "\n".join(part for part in (head, lines, warnings) if part)
