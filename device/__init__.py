@@ -9,10 +9,11 @@ by one rename. Nothing is loaded that was not checked against its digest.
 
     result = sync(open_source("site"), ["stable"], Path("phone"))
 
-* `source`, `http`   where documents and blobs come from; what they answer is never believed
-* `intake`, `checks` bytes become visible only whole and right, and are believed only while untouched
-* `store`            the device's directory; `sets` and `activation`: what a set needs, how a channel's state changes
-* `sync`             all of it together; `manage`: status, rollback, gc
-* `installed`        the checked files of an adapter; `doctor`: why two files do not load together
-* `run`              the one module that imports torch and ExecuTorch
+* `source`, `http`     where documents and blobs come from; what they answer is never believed
+* `intake`, `checks`   bytes become visible only whole and right, and are believed only while untouched
+* `fetching`           the cheapest form first: `patch` (foundations by pieces), `forms` (programs from factors)
+* `store`              the device's directory; `sets`, `activation`: what a set needs, how a channel's state changes
+* `sync`, `result`     all of it together; `manage`: status and rollback; `collect`, `uses`: making room
+* `installed`          the checked files of an adapter; `doctor`: why two files do not load together
+* `run`, `selftest`    the two modules that import torch and ExecuTorch
 """

@@ -51,9 +51,13 @@ def rolled_back(state: ChannelState, channel: str) -> tuple[ChannelState, Active
         raise Conflict(
             f"channel {channel} has no earlier set on this device", hint="a set is kept until the next but one"
         )
-    refused = [state.active.document.digest] if state.active else []
-    kept = [digest for digest in state.refused if digest not in refused]
-    return replace(state, active=state.previous, previous=None, refused=(*kept, *refused)), state.previous
+    left = refusing(state, state.active.document.digest) if state.active else state
+    return replace(left, active=state.previous, previous=None), state.previous
+
+
+def refusing(state: ChannelState, document: Digest) -> ChannelState:
+    """The channel that never takes this release again, as long as the manifest pins it."""
+    return replace(state, refused=(*(digest for digest in state.refused if digest != document), document))
 
 
 def forgetting(state: ChannelState, gone: Collection[Digest]) -> ChannelState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,11 +13,12 @@ from device.doctor import File
 from device.forms import write_program
 from device.sets import active_sets, files_of
 from device.store import DeviceStore
+from device.uses import Uses
 from registry.device_state import ActiveSet
 from registry.digest import Descriptor
-from registry.errors import InputError, NotFound, Unavailable
+from registry.errors import FormatError, InputError, NotFound, Unavailable
 from registry.prompt import Prompt
-from registry.release import AdapterEntry
+from registry.release import AdapterEntry, ReleaseDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,10 @@ def locate(directory: Path, adapter: str | None, channel: str | None = None) -> 
     kept as factors is written first.
     """
     store = DeviceStore(directory)
-    name, active, entry = _choose(active_sets(store.known_state()), adapter, channel)
+    try:
+        name, active, entry = _choose(active_sets(store.known_state()), adapter, channel)
+    except NotFound as error:
+        raise _on_demand(store, adapter, channel) or error from None
     line = active.line
     checks = Checks(store)
     if entry and entry.factors and checks.damage(entry.file):
@@ -59,19 +64,44 @@ def locate(directory: Path, adapter: str | None, channel: str | None = None) -> 
         return File(store.path(blob.digest), titles[blob], blob.digest)
 
     prompt = (entry and entry.prompt) or line.prompt
+    program = entry.file if entry else line.base
     found = Installed(
         channel=name,
         release=active.release,
         adapter=entry.name if entry else None,
         version=entry.version if entry else None,
-        program=sound(entry.file if entry else line.base),
+        program=sound(program),
         foundation=sound(line.foundation.file),
         tokenizer=sound(line.tokenizer.file).path.read_bytes() if line.tokenizer else None,
         prompt=Prompt.from_bytes(sound(prompt).path.read_bytes()) if prompt else None,
     )
+    Uses(store).mark(program.digest, time.time())
     with suppress(Unavailable):  # a device without room to remember its checks runs all the same
         checks.save()
     return found
+
+
+def _on_demand(store: DeviceStore, adapter: str | None, channel: str | None) -> NotFound | None:
+    """The better answer for an adapter that a release offers and this device did not fetch yet."""
+    for name, active in sorted(active_sets(store.known_state()).items()):
+        if channel in (None, name) and adapter in _offered(store, active):
+            return NotFound(
+                f"adapter {adapter} of channel {name} is fetched on demand, and was not yet",
+                hint=f"ptdock device sync {name} --demand {adapter} --dir DIR",
+                channel=name,
+                adapter=adapter,
+            )
+    return None
+
+
+def _offered(store: DeviceStore, active: ActiveSet) -> set[str]:
+    """The adapters of delivery `on-demand` on a set's line, where its release document is here."""
+    try:
+        document = ReleaseDocument.from_bytes(store.path(active.document.digest).read_bytes())
+    except (OSError, FormatError):
+        return set()
+    lines = [line for line in document.lines if line.foundation.file == active.line.foundation.file]
+    return {entry.name for line in lines for entry in line.adapters if entry.delivery == "on-demand"}
 
 
 def _choose(

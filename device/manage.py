@@ -1,9 +1,8 @@
-"""What a device says of itself, and what it does without a source: status, rollback, collecting what nothing needs."""
+"""What a device says of itself, and what it does without a source: status and rollback."""
 
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,15 +10,11 @@ from typing import Any
 
 from device.activation import rolled_back
 from device.checks import Checks, Damage
-from device.sets import active_sets, files_of, kept_sets, needs_of, with_channel
+from device.sets import active_sets, kept_sets, needs_of, with_channel
 from device.store import DeviceStore
-from registry import files
 from registry.device_state import ActiveSet, DeviceState
 from registry.digest import Descriptor, Digest
 from registry.errors import InputError, NotFound
-
-GRACE_SECONDS = 3600
-"""How old a temporary file is before it counts as left over, since a running process writes without the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,24 +109,6 @@ def check_whole(active: ActiveSet, checks: Checks) -> None:
             raise damage.error(need.what)
 
 
-def gc(directory: Path, note: Callable[[str], None] = lambda _: None) -> dict[Digest, int]:
-    """Delete files that no active or previous set needs, and unfinished downloads; answers them with their bytes."""
-    store = DeviceStore(directory)
-    store.known_state()
-    with store.locked(note):
-        state = store.known_state()
-        sets = [each for channel in state.channels.values() for each in kept_sets(channel)]
-        needed = {blob.digest for each in sets for blob in files_of(each)}
-        gone = {digest: size for digest, size in store.held().items() if digest not in needed}
-        for digest, size in store.unfinished().items():
-            gone[digest] = gone.get(digest, 0) + size
-        for digest in gone:
-            store.remove(digest)
-        for path in store.leftovers(time.time() - GRACE_SECONDS):
-            files.unlink(path)
-    return gone
-
-
 def _damage_json(what: str, damage: Damage) -> dict[str, str]:
     return {"what": what, "digest": str(damage.expected.digest), "message": str(damage)}
 
@@ -140,9 +117,7 @@ def _only(state: DeviceState, channel: str | None) -> str:
     names = sorted(active_sets(state))
     hint = f"this device follows {', '.join(names) or 'none'}"
     if channel is not None and channel not in state.channels:
-        raise NotFound(
-            f"this device does not follow channel {channel}", hint=f"it follows {', '.join(names) or 'none'}"
-        )
+        raise NotFound(f"this device does not follow channel {channel}", hint=hint)
     if channel is None and len(names) != 1:
         raise InputError("which channel?", hint=hint)
     return channel or names[0]

@@ -27,10 +27,38 @@ from tokenizers.decoders import DecodeStream
 from device.doctor import File, diagnose, explain
 from device.installed import Installed, locate
 from registry.errors import FormatError, InputError
-from registry.prompt import Message
+from registry.prompt import Message, Sampling
 
 Chooser = Callable[[torch.Tensor], int]
 """Picks the next token from the logits, a tensor of shape (vocabulary,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """A Chooser that draws: from the `top_k` likeliest tokens whose probabilities make up `top_p`, at a temperature.
+
+    Temperature 0 is greedy. The same `generator` state draws the same tokens.
+    """
+
+    sampling: Sampling
+    generator: torch.Generator
+
+    @classmethod
+    def seeded(cls, sampling: Sampling, seed: int) -> Sampler:
+        """A sampler whose draws follow from `seed`."""
+        return cls(sampling, torch.Generator().manual_seed(seed))
+
+    def __call__(self, logits: torch.Tensor) -> int:
+        """Draw a token."""
+        if self.sampling.temperature == 0:
+            return greedy(logits)
+        count = min(self.sampling.top_k or len(logits), len(logits))
+        values, tokens = logits.float().topk(count)
+        shares = torch.softmax(values / self.sampling.temperature, 0)
+        if self.sampling.top_p is not None:
+            before = shares.cumsum(0) - shares  # the likeliest token always stays
+            shares = shares * (before < self.sampling.top_p)
+        return int(tokens[torch.multinomial(shares, 1, generator=self.generator)])
 
 
 def greedy(logits: torch.Tensor) -> int:
@@ -73,6 +101,11 @@ class Model:
         for position in range(len(prompt), min(len(prompt) + limit - 1, self.context)):
             token = choose(self._logits([token], position))
             yield token
+
+    def forced(self, tokens: Sequence[int]) -> Iterator[torch.Tensor]:
+        """The logits after each of these tokens, which are fed one by one from an empty context."""
+        for position, token in enumerate(tokens):
+            yield self._logits([token], position)
 
     def _prefill(self, prompt: Sequence[int]) -> torch.Tensor:
         for start in range(0, len(prompt), self._chunk):

@@ -10,17 +10,17 @@ as it was and does not hold up the others; the first one is raised at the end.
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
-from device.activation import accepted, forgetting, switched
+from device.activation import accepted, forgetting, refusing, switched
 from device.checks import Checks
 from device.fetching import Fetcher, foundations_of
 from device.manage import check_whole, surveyed
+from device.result import ChannelResult, Options, SyncResult
 from device.sets import kept_sets, with_channel
 from device.source import MANIFEST_LIMIT, Source, manifest_path
 from device.store import DeviceStore
@@ -32,67 +32,14 @@ from registry.offer import Reason
 from registry.plan import Plan, pins, plan
 from registry.release import ReleaseDocument
 
+__all__ = ["ChannelResult", "Options", "SyncResult", "sync"]
+
 UNSIGNED = 0
 """The version of the root of trust that verified a manifest: none yet."""
 
 ATTACKS = frozenset({"older", "another-registry"})
 STALE = ATTACKS | {"expired"}
 """The plan's reasons for which a manifest changes nothing at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to sync.
-
-    `facts` is who the device is and what it wants (None: as at the last sync; a new device gets a random id and says
-    which ExecuTorch is installed); its `holds`, `free_disk` and `channels` are found here, not taken from it.
-    `progress` hears (bytes done, bytes in all); `note` hears of waits. `clock` answers seconds since 1970.
-    """
-
-    facts: DeviceState | None = None
-    delete_first: bool = False
-    note: Callable[[str], None] = lambda _: None
-    progress: Callable[[int, int], None] = lambda _done, _total: None
-    clock: Callable[[], float] = time.time
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelResult:
-    """What became of one channel.
-
-    `outcome` is `activated` (another set is active now), `repaired` (files were missing or damaged), `unchanged`, or
-    `failed` with the `error`'s message. `release` and `adapters` (name to version) are what is active now.
-    """
-
-    channel: str
-    outcome: str
-    release: int | None
-    adapters: dict[str, str]
-    error: str | None = None
-
-    def to_json(self) -> dict[str, object]:
-        """As the command line prints it."""
-        return {
-            "channel": self.channel,
-            "outcome": self.outcome,
-            "release": self.release,
-            "adapters": self.adapters,
-            "error": self.error,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class SyncResult:
-    """What a sync came to: the channels in the order asked for, the plan that was carried out, bytes from the source.
-
-    `poll_seconds` is when to sync again, as the channels wish.
-    """
-
-    device: str
-    channels: tuple[ChannelResult, ...]
-    plan: Plan
-    fetched: int
-    poll_seconds: int
 
 
 def sync(source: Source, channels: Sequence[str], directory: Path, options: Options | None = None) -> SyncResult:
@@ -125,7 +72,7 @@ class _Sync:
     def __post_init__(self) -> None:
         self.checks = Checks(self.store)
         self.fetcher = Fetcher(self.source, self.store, self.checks, self.options.note)
-        self.state = _identity(self.store.read_state(), self.options.facts)
+        self.state = _identity(self.store.read_state(), self.options)
 
     def run(self, channels: Sequence[str]) -> SyncResult:
         self._write(self.state)
@@ -229,7 +176,22 @@ class _Sync:
         for entry in to.line.adapters:
             self.fetcher.program(entry)
         check_whole(to, self.checks)
+        self._test(channel, to)
         self._write(with_channel(self.state, channel, switched(self.state.channels[channel], to)))
+
+    def _test(self, channel: str, to: ActiveSet) -> None:
+        """Replay the self-tests of what is new; the release of a set that fails is not taken again."""
+        if self.options.self_test is None:
+            return
+        state = self.state.channels[channel]
+        known = state.active.line if state.active else None
+        same = known and known.foundation == to.line.foundation
+        new = [entry for entry in to.line.adapters if not (same and known and entry in known.adapters)]
+        try:
+            self.options.self_test(self.store, to, new)
+        except IntegrityError:
+            self._write(with_channel(self.state, channel, refusing(state, to.document.digest)))
+            raise
 
     def _delete(self, blobs: Sequence[Descriptor]) -> None:
         """Delete, after no set names the files any more."""
@@ -267,10 +229,11 @@ class _Sync:
         )
 
 
-def _identity(before: DeviceState | None, facts: DeviceState | None) -> DeviceState:
-    """Who the device is: new facts replace the old ones, what it holds and follows stays."""
-    known = facts or before or DeviceState(str(uuid.uuid4()), executorch=_installed_executorch())
-    known = replace(known, encodings=known.encodings or ENCODINGS)
+def _identity(before: DeviceState | None, options: Options) -> DeviceState:
+    """Who the device is: new facts replace the old ones, what it holds, follows and asked for stays."""
+    known = options.facts or before or DeviceState(str(uuid.uuid4()), executorch=_installed_executorch())
+    demand = dict.fromkeys([*known.on_demand, *(before.on_demand if before else ()), *options.demand])
+    known = replace(known, encodings=known.encodings or ENCODINGS, on_demand=tuple(demand))
     return replace(known, holds=(), free_disk=None, channels=before.channels if before else {})
 
 

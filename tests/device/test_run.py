@@ -8,14 +8,16 @@ import torch
 from device.doctor import File, diagnose, explain
 from device.installed import locate
 from device.manage import status
-from device.run import Chat, Model, run
+from device.run import Chat, Model, Sampler, run
+from device.selftest import replay
 from device.source import DirectorySource
 from device.store import DeviceStore
 from device.sync import Options, sync
 from registry.device_state import DeviceState
 from registry.digest import Digest
 from registry.errors import InputError, IntegrityError, NotFound, Unavailable
-from registry.prompt import Affix, Prompt
+from registry.prompt import Affix, Prompt, Sampling
+from registry.selftest import Probe, SelfTest
 from tests.runtime import Session
 
 PROMPT = Prompt(
@@ -102,12 +104,13 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_figures(tiny_files, len
         next(model.generate([7] * length, 1))
 
 
-def test_a_stop_token_of_the_prompt_format_ends_the_answer(phone):
+@pytest.mark.parametrize("stop", [2, 46])
+def test_the_programs_stop_tokens_and_the_prompt_formats_end_the_answer(phone, stop):
     chat = Chat.open(phone, None)
-    whole = chat.answer("w1 w2 w3", max_new_tokens=4).tokens
-    assert len(set(whole)) == 4
-    stopping = replace(chat.installed, prompt=replace(PROMPT, stop_token_ids=whole[2:3]))
-    assert replace(chat, installed=stopping).answer("w1 w2 w3", max_new_tokens=4).tokens == whole[:2]
+    chat = replace(chat, installed=replace(chat.installed, prompt=replace(PROMPT, stop_token_ids=(46,))))
+    chosen = iter([29, 63, stop, 48])
+    assert chat.answer("w1 w2 w3", choose=lambda _: next(chosen)).tokens == (29, 63)
+    assert next(chosen) == 48
 
 
 def test_a_chooser_sees_every_tokens_logits(tiny_files):
@@ -272,3 +275,74 @@ def test_logits_do_not_depend_on_how_the_prompt_is_cut(tiny_files):
     for token in tokens:
         actual = by_token.feed([token])
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
+
+
+def offer_tested(site, tiny_files, number, expected, agreement=1.0):
+    """A release whose pirate must answer `expected` after each of four tokens."""
+    read = {path.name: path.read_bytes() for path in tiny_files.iterdir() if path.is_file()}
+    test = SelfTest((Probe((1, 9, 33, 7), (0, 1, 2, 3), tuple(expected)),), agreement)
+    line = site.line(
+        {"pirate": read["pirate.pte"]},
+        foundation=read["foundation.ptd"],
+        base=read["base.pte"],
+        pirate={"self_test": site.put(test.to_bytes())},
+    )
+    site.release(number, line)
+    site.offer(number)
+
+
+def forced_answers(tiny_files):
+    session = Session(tiny_files / "pirate.pte", tiny_files / "foundation.ptd")
+    return [int(session.feed([token]).argmax()) for token in (1, 9, 33, 7)]
+
+
+def test_a_set_that_passes_its_self_test_becomes_active(phone, site, tiny_files):
+    offer_tested(site, tiny_files, 2, forced_answers(tiny_files))
+    result = sync(DirectorySource(site.root), ["stable"], phone, replace(OPTIONS, self_test=replay))
+    assert result.channels[0].release == 2
+
+
+def test_a_set_that_fails_its_self_test_is_not_activated_and_not_tried_again(phone, site, tiny_files):
+    wrong = [token ^ 1 for token in forced_answers(tiny_files)]
+    offer_tested(site, tiny_files, 2, wrong)
+    options = replace(OPTIONS, self_test=replay)
+    with pytest.raises(IntegrityError, match="0 of 4 answers agree") as caught:
+        sync(DirectorySource(site.root), ["stable"], phone, options)
+    assert (caught.value.values["agreed"], caught.value.values["positions"]) == (0, 4)
+    assert locate(phone, "json").release == 1
+    again = sync(DirectorySource(site.root), ["stable"], phone, options)
+    assert again.channels[0].outcome == "unchanged"
+    assert locate(phone, "json").release == 1
+
+
+def test_a_quantized_builds_self_test_may_disagree_a_little(phone, site, tiny_files):
+    expected = forced_answers(tiny_files)
+    offer_tested(site, tiny_files, 2, [expected[0] ^ 1, *expected[1:]], agreement=0.75)
+    result = sync(DirectorySource(site.root), ["stable"], phone, replace(OPTIONS, self_test=replay))
+    assert result.channels[0].release == 2
+
+
+def test_sampling_draws_from_the_likeliest_tokens_only():
+    logits = torch.tensor([0.0, 3.0, 2.0, 1.0, -5.0])
+    shares = torch.softmax(logits, 0)
+    draw = Sampler.seeded(Sampling(temperature=1.0), 1)
+    drawn = torch.bincount(torch.tensor([draw(logits) for _ in range(4000)]), minlength=5) / 4000
+    torch.testing.assert_close(drawn, shares, atol=0.03, rtol=0)
+    top = Sampler.seeded(Sampling(temperature=1.0, top_k=2), 1)
+    assert {top(logits) for _ in range(200)} == {1, 2}
+    nucleus = Sampler.seeded(Sampling(temperature=1.0, top_p=float(shares[1]) - 0.01), 1)
+    assert {nucleus(logits) for _ in range(200)} == {1}
+    both = Sampler.seeded(Sampling(temperature=1.0, top_p=float(shares[1]) + 0.01), 1)
+    assert {both(logits) for _ in range(200)} == {1, 2}
+
+
+def test_a_seed_draws_the_same_answer_again(phone):
+    chat = Chat.open(phone, "json")
+    hot = Sampling(temperature=5.0)
+    answers = [chat.answer("w1 w2", max_new_tokens=8, choose=Sampler.seeded(hot, seed)).tokens for seed in (1, 1, 2, 3)]
+    assert answers[0] == answers[1]
+    assert len(set(answers)) > 1
+
+
+def test_temperature_zero_is_greedy():
+    assert Sampler.seeded(Sampling(), 0)(torch.tensor([1.0, 3.0, 3.0])) == 1

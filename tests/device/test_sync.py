@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from device.manage import describe, gc, rollback, status
+from device.collect import gc
+from device.manage import describe, rollback, status
 from device.source import DirectorySource, blob_path, manifest_path
 from device.store import DeviceStore
 from device.sync import Options, sync
