@@ -4,9 +4,10 @@ The gate (`gate.check`) reads an adapter's directory against a foundation's card
 `pickled`, and that only on request.
 
 - `directory`  the files: config, weights (single, sharded or pickled), attachments, what is left out
-- `config`     adapter_config.json, field by field; `patterns` PEFT's name matching
+- `config`     adapter_config.json, and its `fields` one by one; `patterns` PEFT's name matching
 - `names`      tensor names: prefixes, infixes, adapter names, foreign spellings; `sites` the tensors of each module
-- `modules`    LoRA tensors become one `ModuleAdapter`: shapes, ranks, scaling; `replaced` weights, biases, token rows
+- `modules`    LoRA tensors become one `ModuleAdapter`: shapes, ranks, scaling; `fused` projections against split ones
+- `replaced`   weights, biases and token rows instead of the base's; `complete` whether all that is promised is there
 - `targets`    which modules the config means; the tensors decide, the config must agree
 - `initial`    PiSSA and its kin, with the adapter as it was before training
 - `copies`     base tensors saved along; `pin` the base that training saw; `chat` the tokenizer and chat template

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from exporter.peft import config as adapter_config
+from exporter.peft.fields import FILE as CONFIG
 from exporter.peft.findings import Findings
 from exporter.peft.tensors import Stored, read_tensors
 from registry import canonical
@@ -25,6 +25,7 @@ PICKLE = "adapter_model.bin"
 MAX_CONFIG = 4 << 20
 MAX_ATTACHMENT = 64 << 20
 _SHARD = re.compile(r"adapter_model-\d{5}-of-\d{5}\.safetensors", re.ASCII)
+_WEIGHTS = re.compile(r".*\.(safetensors|bin|pt|pth|ckpt)", re.ASCII)
 _LEFT_OUT = re.compile(
     r"(optimizer|scheduler|scaler|rng_state|training_args|pytorch_model|random_states).*|.*\.(safetensors|bin|pt|pth|pkl|ckpt|npz|gguf)",
     re.ASCII,
@@ -56,26 +57,26 @@ def read_directory(path: Path, findings: Findings, *, allow_pickle: bool = False
     tensors = _read_weights(path, weights, findings)
     if config is None or tensors is None:
         return None
-    names = (adapter_config.FILE, *weights)
+    names = (CONFIG, *weights)
     source = {name: _describe(path / name) for name in names}
     attachments, left_out = _others(path, set(names))
     return Directory(path, config, tensors, source, attachments, left_out)
 
 
 def _read_config(path: Path, findings: Findings) -> bytes | None:
-    file = path / adapter_config.FILE
+    file = path / CONFIG
     if not file.exists() and not file.is_symlink():
-        inner = sorted(entry.parent.name for entry in path.glob(f"*/{adapter_config.FILE}"))
+        inner = sorted(entry.parent.name for entry in path.glob(f"*/{CONFIG}"))
         listed = f"its sub-directories have one: {', '.join(inner)}" if inner else ""
-        message = f"{adapter_config.FILE} is missing" + (f"; {listed}" if inner else "")
+        message = f"{CONFIG} is missing" + (f"; {listed}" if inner else "")
         hint = f"check one of them, such as {path / inner[0]}" if inner else "give the directory that PEFT saved"
-        findings.error("no-config", adapter_config.FILE, message, actual=inner or None, hint=hint)
+        findings.error("no-config", CONFIG, message, actual=inner or None, hint=hint)
         return None
-    if not _is_plain(path, adapter_config.FILE, findings):
+    if not _is_plain(path, CONFIG, findings):
         return None
     if file.stat().st_size > MAX_CONFIG:
-        message = f"{adapter_config.FILE}: {file.stat().st_size} bytes, at most {MAX_CONFIG} are read"
-        findings.error("config-format", adapter_config.FILE, message)
+        message = f"{CONFIG}: {file.stat().st_size} bytes, at most {MAX_CONFIG} are read"
+        findings.error("config-format", CONFIG, message)
         return None
     return file.read_bytes()
 
@@ -146,7 +147,9 @@ def _other_weights(path: Path, findings: Findings, *, allow_pickle: bool) -> tup
         # MLX-LM's name. Its tensors are read, so that the refusal can say what they are.
         return ("adapters.safetensors",) if _is_plain(path, "adapters.safetensors", findings) else ()
     if not _exists(path / PICKLE):
-        findings.error("no-weights", WEIGHTS, f"{WEIGHTS} is missing", hint="give the directory that PEFT saved")
+        others = sorted(entry.name for entry in path.iterdir() if _WEIGHTS.fullmatch(entry.name))
+        message = f"{WEIGHTS} is missing" + (f"; {', '.join(others)} is not what PEFT saves" if others else "")
+        findings.error("no-weights", WEIGHTS, message, actual=others or None, hint="give the directory that PEFT saved")
         return ()
     if not allow_pickle:
         findings.error(

@@ -15,14 +15,16 @@ from pathlib import Path
 from exporter.card import Card
 from exporter.peft.adapter import INITIAL, ModuleAdapter, NormalizedAdapter, Values
 from exporter.peft.chat import read_chat
+from exporter.peft.complete import check_complete, note_replaced
 from exporter.peft.config import Config, read_config
 from exporter.peft.directory import Directory, read_directory
 from exporter.peft.effects import check_effects
 from exporter.peft.findings import Finding, Findings, Level
+from exporter.peft.fused import Site, split
 from exporter.peft.initial import check_initialization, subtract
-from exporter.peft.modules import Builder, Site, check_kinds, split
+from exporter.peft.modules import Builder, check_kinds
 from exporter.peft.pin import FILE, Pin, check_base, read_pin
-from exporter.peft.replaced import Replacements, check_complete, note_replaced
+from exporter.peft.replaced import Replacements
 from exporter.peft.sites import find_sites
 from exporter.peft.targets import check_targets
 from registry.digest import Descriptor, Digest

@@ -1,75 +1,25 @@
-"""The tensors of one module become one `ModuleAdapter`: parts paired, shapes and ranks checked, scaling computed.
-
-A fused projection (`qkv_proj`, `gate_up_proj`) against a split base is split here: the rows of B in the base's order,
-A as it is, because every row of B(Ax) depends on its own row of B alone. Pure.
-"""
+"""The LoRA tensors of one module become one `ModuleAdapter`: parts paired, shapes and ranks checked. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from exporter.card import LINEAR_KINDS, Card, Module
+from exporter.card import LINEAR_KINDS, Card
 from exporter.peft.adapter import ModuleAdapter, Values
 from exporter.peft.config import Config
 from exporter.peft.findings import Findings
+from exporter.peft.fused import Site
 from exporter.peft.names import Part
 from exporter.peft.patterns import resolve
-from exporter.peft.tensors import FLOATING, Stored, rows_of
+from exporter.peft.tensors import FLOATING, Stored
 
-FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-LORA_PARTS = frozenset({Part.A, Part.B, Part.B_BIAS, Part.MAGNITUDE, Part.EMBEDDING_A, Part.EMBEDDING_B, Part.VELORA})
 GATHER_HINT = (
     "gather before saving: deepspeed.zero.GatheredParameters for DeepSpeed ZeRO-3, summon_full_params for FSDP"
 )
 VOCABULARY_HINT = "a resized vocabulary is another base: export a foundation of the resized checkpoint"
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """One module as the adapter names it, its tensors by part, and the base modules behind it (several if fused)."""
-
-    name: str
-    module: Module
-    tensors: Mapping[Part, Stored]
-    targets: tuple[str, ...]
-    head: bool = False
-
-    @property
-    def adapted(self) -> bool:
-        """Whether it has LoRA tensors."""
-        return bool(LORA_PARTS & self.tensors.keys())
-
-
-def fused_modules(card: Card) -> dict[str, tuple[str, ...]]:
-    """Names that a fused model would have for modules that this base has split: qkv_proj → q_proj, k_proj, v_proj."""
-    found = {}
-    for name in card.modules:
-        parent, dot, last = name.rpartition(".")
-        for fused, parts in FUSED.items():
-            names = tuple(f"{parent}{dot}{part}" for part in parts)
-            whole = f"{parent}{dot}{fused}"
-            if last == parts[0] and whole not in card.modules and _can_fuse(names, card):
-                found[whole] = names
-    return found
-
-
-def _can_fuse(names: tuple[str, ...], card: Card) -> bool:
-    modules = [card.modules.get(name) for name in names]
-    return all(module is not None and module.kind == "linear" for module in modules) and (
-        len({module.inputs for module in modules if module}) == 1
-    )
-
-
-def site_module(name: str, card: Card, fused: Mapping[str, tuple[str, ...]]) -> tuple[Module, tuple[str, ...]]:
-    """The module that an adapter's name means, of the foundation or fused, and the base modules behind it."""
-    if name in card.modules:
-        return card.modules[name], (name,)
-    parts = [card.modules[part] for part in fused[name]]
-    whole = Module("linear", parts[0].inputs, sum(part.outputs for part in parts), any(part.bias for part in parts))
-    return whole, fused[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,25 +231,11 @@ def _sibling(site: Site, missing: Part, present: Part) -> str:
     return f"{head}{marks[missing]}{tail}" if mark else f"{site.name}.{missing}"
 
 
-def split(adapter: ModuleAdapter, site: Site, card: Card) -> Iterator[ModuleAdapter]:
-    """The module adapters of the base modules behind a site: itself, or its rows in the base's order."""
-    if site.targets == (site.name,):
-        yield adapter
-        return
-    start = 0
-    for name in site.targets:
-        stop = start + card.modules[name].outputs
-        cut: dict[str, Any] = {
-            field: rows_of(values, start, stop)
-            for field in ("lora_b", "lora_bias", "magnitude", "bias", "weight")
-            if (values := getattr(adapter, field)) is not None
-        }
-        yield replace(adapter, name=name, **cut)
-        start = stop
-
-
 def check_kinds(config: Config, card: Card, modules: Mapping[str, ModuleAdapter], findings: Findings) -> None:
-    """What depends on the kind of the foundation: DoRA on quantized weights, Conv1D's transposed storage."""
+    """What cannot be together: DoRA and a LoRA bias, DoRA and quantized weights; and Conv1D's flag without one."""
+    if config.dora and config.lora_bias:
+        message = "adapter_config.json: 'use_dora' and 'lora_bias' exclude each other, in PEFT as well"
+        findings.error("dora-lora-bias", "lora_bias", message)
     if card.quantization is not None and any(module.magnitude for module in modules.values()):
         message = "DoRA on a quantized foundation is not supported: its norm needs the de-quantized weights"
         findings.error("dora-quantized", "use_dora", message, hint="publish it on an fp32 or fp16 foundation")

@@ -6,7 +6,6 @@ saves along when embeddings are targeted. A copy must be the base's own (`copies
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from exporter.card import LINEAR_KINDS, Card
@@ -14,14 +13,20 @@ from exporter.peft.adapter import ModuleAdapter, Values
 from exporter.peft.config import Config
 from exporter.peft.copies import Verdict, compare_copy
 from exporter.peft.findings import Findings
-from exporter.peft.modules import VOCABULARY_HINT, Builder, Site
+from exporter.peft.fused import Site
+from exporter.peft.modules import VOCABULARY_HINT, Builder
 from exporter.peft.names import Part
 from exporter.peft.targets import is_saved
 from exporter.peft.tensors import Stored, picked_rows, rows_of
-from registry.formats.layout import byte_size
 
 REPLACEABLE = LINEAR_KINDS | {"embedding", "norm"}
 OTHER_BASE_HINT = "the adapter was trained on another base"
+
+
+def replaces(config: Config, card: Card, name: str) -> bool:
+    """Whether modules_to_save means the module, itself or, under ensure_weight_tying, through a tied one."""
+    tied = card.tied_with(name) if config.tie else ()
+    return any(is_saved(config, other) for other in (name, *tied))
 
 
 @dataclass(slots=True)
@@ -53,7 +58,7 @@ class Replacements:
         stored = site.tensors.get(Part.WEIGHT)
         if stored is None:
             return None
-        if not self._saved(site.name):
+        if not replaces(self.config, self.card, site.name):
             self._copy(site, stored, "weight")
             return None
         if site.module.kind not in REPLACEABLE:
@@ -61,11 +66,6 @@ class Replacements:
             self.findings.error("kind", stored.name, message, actual=site.module.kind)
             return None
         return self.builder.values(stored) if self._fits(site, stored, site.module.weight_shape) else None
-
-    def _saved(self, name: str) -> bool:
-        """Whether modules_to_save means the module, itself or, under ensure_weight_tying, through a tied one."""
-        tied = self.card.tied_with(name) if self.config.tie else ()
-        return any(is_saved(self.config, other) for other in (name, *tied))
 
     def _bias(self, site: Site) -> Values | None:
         stored = self._bias_tensor(site)
@@ -76,7 +76,7 @@ class Replacements:
             self.findings.error("bias-without-base", stored.name, message, hint=OTHER_BASE_HINT)
             return None
         trained = self.config.bias == "all" or (self.config.bias == "lora_only" and site.adapted)
-        if not trained and not self._saved(site.name):
+        if not trained and not replaces(self.config, self.card, site.name):
             self._copy(site, stored, "bias")
             return None
         return self.builder.vector(stored, site.module.outputs)
@@ -184,72 +184,3 @@ class Replacements:
         else:
             return True
         return False
-
-
-def check_complete(config: Config, card: Card, modules: Mapping[str, ModuleAdapter], findings: Findings) -> None:
-    """What the config says is replaced must be there: saved modules whole, every trained bias, every token row."""
-    for name in _missing_saved(config, card, modules):
-        message = f"{name} is missing, although modules_to_save lists its module"
-        findings.error("missing-tensor", name, message, hint="the file is not a whole adapter")
-    missing = sorted(_missing_biases(config, card, modules))
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        message = f"{missing[0]}{more} missing, although the config says bias {config.bias!r}"
-        findings.error("missing-tensor", missing[0], message, expected=missing, hint="the file is not a whole adapter")
-    for key in _missing_rows(config, card, modules):
-        message = f"trainable_token_indices: no rows for {key} in the file"
-        findings.error("missing-tensor", "trainable_token_indices", message, hint="the file is not a whole adapter")
-    for entry in config.modules_to_save:
-        if not any(is_saved(replace(config, modules_to_save=(entry,)), name) for name in card.modules):
-            message = f"modules_to_save lists {entry!r}, which {card.architecture} does not have"
-            findings.warning("idle-module", "modules_to_save", message, actual=entry)
-
-
-def _missing_saved(config: Config, card: Card, modules: Mapping[str, ModuleAdapter]) -> Iterator[str]:
-    for name, module in card.modules.items():
-        if module.kind in REPLACEABLE and is_saved(config, name):
-            found = modules.get(name)
-            if found is None or found.weight is None:
-                yield f"{name}.weight"
-            if module.bias and (found is None or found.bias is None):
-                yield f"{name}.bias"
-
-
-def _missing_biases(config: Config, card: Card, modules: Mapping[str, ModuleAdapter]) -> Iterator[str]:
-    if config.bias == "none":
-        return
-    for name, module in card.modules.items():
-        found = modules.get(name)
-        adapted = found is not None and (found.lora_a is not None or found.embedding_a is not None)
-        if not module.bias or is_saved(config, name) or (config.bias == "lora_only" and not adapted):
-            continue
-        if found is None or found.bias is None:
-            yield f"{name}.bias"
-
-
-def _missing_rows(config: Config, card: Card, modules: Mapping[str, ModuleAdapter]) -> Iterator[str]:
-    for key, indices in config.token_indices.items():
-        wanted = card.input_embedding if key is None else key
-        holders = [
-            name for name, found in modules.items() if found.rows is not None and wanted and name.endswith(wanted)
-        ]
-        if not holders and not _follows_embedding(key, indices, config, card):
-            yield str(wanted)
-
-
-def _follows_embedding(key: str | None, indices: tuple[int, ...], config: Config, card: Card) -> bool:
-    """Whether PEFT leaves a tied module's rows out because the embedding has the same ones."""
-    embedding = card.input_embedding
-    if key is None or embedding is None or not any(name.endswith(key) for name in card.tied_with(embedding)):
-        return False
-    return any(
-        other == indices and (name is None or embedding.endswith(name)) for name, other in config.token_indices.items()
-    )
-
-
-def note_replaced(modules: Mapping[str, ModuleAdapter], dtype: str, findings: Findings) -> None:
-    """Warn of the bytes that replaced weights add to every build."""
-    sizes = {name: byte_size(dtype, found.weight.shape) for name, found in modules.items() if found.weight}
-    if sizes:
-        message = f"replaced weights of {', '.join(sizes)}: {sum(sizes.values()):,} bytes in the adapter's file"
-        findings.warning("replaced-weights", "modules_to_save", message, actual=sizes)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from exporter.card import Card
 from exporter.peft.findings import Findings
-from exporter.peft.modules import Site, fused_modules, site_module
+from exporter.peft.fused import Site, fused_modules, site_module
 from exporter.peft.names import Part, TensorName, foreign, nearest, parse_name
 from exporter.peft.tensors import Stored
 

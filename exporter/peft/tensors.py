@@ -6,8 +6,6 @@ anything is allocated. Nothing is copied until a factor is folded.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,13 +77,3 @@ def joined(first: Values, second: Values, *, axis: int, sign: float) -> Values:
 
     dtype = first.dtype if first.dtype == second.dtype else "F32"
     return Values(first.name, tuple(shape), dtype, load)
-
-
-def is_finite(number: float) -> bool:
-    """Whether a peak is neither NaN nor infinite."""
-    return math.isfinite(number)
-
-
-def by_name(tables: Mapping[str, Mapping[str, Stored]]) -> dict[str, Stored]:
-    """The tensors of several files by name; names are unique across them."""
-    return {name: stored for table in tables.values() for name, stored in table.items()}

@@ -131,6 +131,12 @@ def test_an_empty_directory_lacks_both_files(tmp_path: Path, card: Card) -> None
     assert messages(check(tmp_path, card)) == ["adapter_config.json is missing", f"{WEIGHTS} is missing"]
 
 
+def test_weights_under_another_name_are_named(tmp_path: Path, card: Card) -> None:
+    directory = write(tmp_path, q_tensors())
+    (directory / WEIGHTS).rename(directory / "adapter_0.pt")
+    assert messages(check(directory, card)) == [f"{WEIGHTS} is missing; adapter_0.pt is not what PEFT saves"]
+
+
 def test_what_is_no_directory_is_the_callers_mistake(tmp_path: Path, card: Card) -> None:
     with pytest.raises(InputError, match="not a directory"):
         check(tmp_path / "acme" / "pirate", card)

@@ -390,6 +390,66 @@ def test_biases_that_the_config_does_not_promise_must_be_the_bases(tmp_path: Pat
     assert checked.accept().modules[f"{LAYERS[0]}.q_proj"].bias is None
 
 
+def test_dora_and_a_lora_bias_exclude_each_other(tmp_path: Path, card: Card) -> None:
+    vectors = {"lora_magnitude_vector": zeros(32), "lora_B.bias": zeros(32)}
+    extra = {f"{PREFIX}{layer}.q_proj.{part}": tensor for layer in LAYERS for part, tensor in vectors.items()}
+    found = errors_of(tmp_path, card, {**q_tensors(), **extra}, use_dora=True, lora_bias=True)
+    assert found == ["adapter_config.json: 'use_dora' and 'lora_bias' exclude each other, in PEFT as well"]
+
+
+def test_a_tie_that_is_kept_needs_both_matrices(tmp_path: Path, tied: Card) -> None:
+    tensors = {**q_tensors(), f"{PREFIX}model.embed_tokens.weight": zeros(64, 32)}
+    options = {"modules_to_save": ["embed_tokens"]}
+    assert errors_of(tmp_path / "a", tied, tensors, **options) == []
+    found = errors_of(tmp_path / "b", tied, tensors, **options, ensure_weight_tying=True)
+    assert found == ["lm_head.weight is missing, although modules_to_save lists its module"]
+
+
+def test_biases_of_a_fused_projection_need_a_bias_on_every_part(tmp_path: Path, card: Card) -> None:
+    names = ("q_proj", "k_proj", "v_proj")
+    modules = {
+        name: replace(module, bias=name.endswith(".q_proj")) if name.endswith(names) else module
+        for name, module in card.modules.items()
+    }
+    fused = f"{PREFIX}{LAYERS[0]}.qkv_proj"
+    tensors = {
+        f"{fused}.lora_A.weight": zeros(4, 32),
+        f"{fused}.lora_B.weight": zeros(64, 4),
+        f"{fused}.base_layer.bias": zeros(64),
+    }
+    options = {"target_modules": ["qkv_proj"], "layers_to_transform": [0], "bias": "lora_only"}
+    found = errors_of(tmp_path, replace(card, modules=modules), tensors, **options)
+    assert found == [
+        f"{fused}.base_layer.bias: {LAYERS[0]}.{name} has no bias in this foundation: another base?"
+        for name in ("k_proj", "v_proj")
+    ]
+
+
+def test_lora_and_a_replaced_weight_contradict_each_other(tmp_path: Path, card: Card) -> None:
+    tensors = {**q_tensors(), f"{PREFIX}{LAYERS[0]}.q_proj.weight": zeros(32, 32)}
+    found = errors_of(tmp_path, card, tensors, modules_to_save=["layers.0.self_attn.q_proj"])
+    assert f"{LAYERS[0]}.q_proj: LoRA and a replaced weight on one module contradict each other" in found
+
+
+def test_two_biases_of_one_module_are_ambiguous(tmp_path: Path, biased: Card) -> None:
+    name = f"{PREFIX}{LAYERS[0]}.q_proj"
+    both = {f"{name}.bias": zeros(32), f"{name}.base_layer.bias": zeros(32)}
+    found = errors_of(tmp_path, biased, {**q_tensors(), **both}, bias="lora_only")
+    assert f"{LAYERS[0]}.q_proj: both {name}.bias and {name}.base_layer.bias are there: which is the bias?" in found
+
+
+def test_a_part_of_the_base_that_no_adapter_may_touch_is_refused_by_kind(tmp_path: Path, card: Card) -> None:
+    module = Module("conv2d", 3, 32, bias=False)
+    patched = replace(card, modules={**card.modules, "vision.patch": module})
+    tensors = {
+        **q_tensors(),
+        f"{PREFIX}vision.patch.lora_A.weight": zeros(4, 3, 2, 2),
+        f"{PREFIX}vision.patch.lora_B.weight": zeros(32, 4, 1, 1),
+    }
+    found = errors_of(tmp_path, patched, tensors, target_modules=["q_proj", "patch"])
+    assert found[0] == (f"{PREFIX}vision.patch.lora_A.weight: this LoRA does not fit vision.patch, which is a conv2d")
+
+
 def test_saved_modules_must_be_whole(tmp_path: Path, card: Card) -> None:
     tensors = {**q_tensors(), f"{PREFIX}model.norm.weight": zeros(32)}
     found = errors_of(tmp_path, card, tensors, modules_to_save=["norm"])
