@@ -105,11 +105,9 @@ class _Decision:
 
     def _staying(self, best: _Candidate, others: list[_Candidate]) -> _Candidate | None:
         """The candidate on the line that runs, when the better one does not fit beside it."""
-        before = self._before
-        if before is None or before.line.foundation.file == best.set.line.foundation.file:
-            return None
+        running = self._before.line.foundation.file if self._before else None
         for each in others:
-            if each.set.line.foundation.file == before.line.foundation.file and each.beside:
+            if each.set.line.foundation.file == running and each.beside:
                 self._say("note", "stays-on-line", f"{best.line} is preferred, but does not fit beside {each.line}")
                 return each
         return None

@@ -440,6 +440,13 @@ def test_a_revoked_build_falls_back_to_the_version_that_ran_before_it():
     assert codes(planned(fallen, newer, sequence=3, revoked=revoked))[-1] == "up-to-date"
 
 
+def test_a_revoked_build_never_falls_back_to_one_of_another_foundation():
+    newer = document(2, line("f2", adapters=[adapter("pirate", "1.1.0"), JSON]))
+    phone = after_sync(after_sync(PHONE, FIRST), newer, sequence=2)
+    fallen = after_sync(phone, newer, sequence=3, revoked=(newer.lines[0].adapters[0].file.digest,))
+    assert running(fallen) == {"json": "1.0.0"}
+
+
 def test_a_release_that_brings_a_revoked_build_leaves_the_running_version_in_place():
     phone = after_sync(PHONE, FIRST)
     newer = document(2, line(adapters=[adapter("pirate", "1.1.0"), JSON, adapter("robot")]))
