@@ -13,13 +13,14 @@ from device.checks import Checks
 from device.forms import write_program
 from device.intake import Intake
 from device.patch import Patched
-from device.source import Metered, Source, blob_path
+from device.source import Metered, Source
 from device.store import DeviceStore
 from registry.device_state import ActiveSet
 from registry.digest import Descriptor
 from registry.errors import FormatError, IntegrityError, PtdockError
 from registry.release import AdapterEntry, FoundationEntry
 from registry.segments import SegmentTable
+from registry.site import blob_path
 
 
 class Fetcher:

@@ -81,6 +81,15 @@ class HttpSource:
         self._public_pool = urllib3.PoolManager(timeout=timeout, retries=False)
         self._public_pool.pool_classes_by_scheme = {"http": _PublicHTTPPool, "https": _PublicHTTPSPool}
 
+    @property
+    def near(self) -> bool:
+        """See Source: whether this is a loopback address, said as one."""
+        host = (self._url.host or "").strip("[]")
+        try:
+            return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return False
+
     def __str__(self) -> str:
         return str(self._url)
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from device.checks import Checks
-from device.source import Source, blob_path
+from device.source import Source
 from device.store import DeviceStore
 from registry import files
 from registry.digest import CHUNK, Descriptor, Digest
 from registry.errors import IntegrityError
+from registry.site import blob_path
 
 
 class Intake:

@@ -51,6 +51,11 @@ class Patched:
         """How many bytes the source has to send."""
         return sum(run.stop - run.start for run in self._runs if run.offset is None)
 
+    @property
+    def near(self) -> bool:
+        """See Source."""
+        return self._source.near
+
     def __str__(self) -> str:
         return str(self._source)
 

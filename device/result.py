@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from device.store import DeviceStore
 from registry.device_state import ActiveSet, DeviceState
@@ -21,12 +21,14 @@ class Options:
 
     `facts` is who the device is and what it wants (None: as at the last sync; a new device gets a random id and says
     which ExecuTorch is installed); its `holds`, `free_disk` and `channels` are found here, not taken from it.
+    `root` is the registry's root of trust to pin (None: what is trusted already, or on first use; device.trust).
     `demand` names adapters of delivery `on-demand` to fetch, now and from now on. `self_test` runs an install's
     adapters before they become active (device.selftest.replay) and raises what is wrong. `progress` hears (bytes
     done, bytes in all); `note` hears of waits. `clock` answers seconds since 1970.
     """
 
     facts: DeviceState | None = None
+    root: bytes | None = field(default=None, repr=False)
     demand: tuple[str, ...] = ()
     self_test: SelfTester | None = None
     delete_first: bool = False

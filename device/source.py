@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from registry.digest import CHUNK, Digest
+from registry import site
+from registry.digest import CHUNK
 from registry.errors import FormatError, InputError, NotFound, Unavailable
 from registry.names import check_name
 
@@ -20,6 +21,10 @@ MANIFEST_LIMIT = 4 << 20
 
 class Source(Protocol):
     """A static tree, somewhere."""
+
+    @property
+    def near(self) -> bool:
+        """Whether nobody can sit between it and the device: a directory, or a loopback address."""
 
     def read(self, path: str, limit: int) -> bytes:
         """The whole document at `path`; never reads more than `limit` bytes and one.
@@ -37,16 +42,13 @@ class Source(Protocol):
 
 def manifest_path(channel: str) -> str:
     """Where the tree keeps a channel's manifest. Raises InputError for an impossible name."""
-    return f"targets/v1/{check_name(channel, what='channel')}.json"
-
-
-def blob_path(digest: Digest) -> str:
-    """Where the tree keeps a blob: the path of the OCI image layout."""
-    return f"blobs/sha256/{digest.hex}"
+    return site.manifest_path(check_name(channel, what="channel"))
 
 
 class DirectorySource:
     """A static tree in a directory of this machine."""
+
+    near = True
 
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
@@ -87,6 +89,11 @@ class Metered:
     def __init__(self, source: Source) -> None:
         self._source = source
         self.fetched = 0
+
+    @property
+    def near(self) -> bool:
+        """See Source."""
+        return self._source.near
 
     def __str__(self) -> str:
         return str(self._source)

@@ -4,6 +4,8 @@
     blobs/sha256/<hex>     complete files, checked against their digest, read-only
     partial/<hex>          downloads that are not complete; never loaded
     checked.json           which blobs were checked in which state of the file (a cache; may be lost)
+    used.json              when each program was last loaded (may be lost too)
+    trust/                 the root of trust and the newest signed metadata that were seen (python-tuf's own files)
     lock                   held by whoever changes anything
 
 Blobs are never written in place: a loaded foundation is mapped into the process that runs it.
@@ -33,6 +35,7 @@ class DeviceStore:
         self.blobs = root / "blobs" / "sha256"
         self.partials = root / "partial"
         self.pointer = root / "state.json"
+        self.trust = root / "trust"
 
     @classmethod
     def create(cls, root: Path) -> DeviceStore:

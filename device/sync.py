@@ -11,7 +11,7 @@ as it was and does not hold up the others; the first one is raised at the end.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -22,8 +22,9 @@ from device.fetching import Fetcher, foundations_of
 from device.manage import check_whole, surveyed
 from device.result import ChannelResult, Options, SyncResult
 from device.sets import kept_sets, with_channel
-from device.source import MANIFEST_LIMIT, Source, manifest_path
+from device.source import Source
 from device.store import DeviceStore
+from device.trust import believed
 from registry.device_state import ENCODINGS, ActiveSet, DeviceState
 from registry.digest import Descriptor, Digest
 from registry.errors import InputError, IntegrityError, PtdockError, Unavailable
@@ -33,9 +34,6 @@ from registry.plan import Plan, pins, plan
 from registry.release import ReleaseDocument
 
 __all__ = ["ChannelResult", "Options", "SyncResult", "sync"]
-
-UNSIGNED = 0
-"""The version of the root of trust that verified a manifest: none yet."""
 
 ATTACKS = frozenset({"older", "another-registry"})
 STALE = ATTACKS | {"expired"}
@@ -76,18 +74,19 @@ class _Sync:
 
     def run(self, channels: Sequence[str]) -> SyncResult:
         self._write(self.state)
-        manifests = [found for name in channels if (found := self._manifest(name))]
-        releases = self._releases(manifests)
-        manifests = [each for each in manifests if each.channel not in self.failures]
+        trusted = believed(self.source, self.store.trust, channels, self.options.root, self.options.note)
+        self.failures |= trusted.failures
+        releases = self._releases(trusted.manifests.values())
+        manifests = [each for each in trusted.manifests.values() if each.channel not in self.failures]
         answer = plan(
             manifests,
             releases,
             surveyed(self.store, self.state, self.checks),
             now=int(self.options.clock()),
-            root=UNSIGNED,
+            root=trusted.root,
             delete_first=self.options.delete_first,
         )
-        self._accept(manifests, answer)
+        self._accept(manifests, answer, trusted.root)
         if answer.order != "beside":
             self._delete(answer.delete)
         self._switch(answer)
@@ -100,20 +99,7 @@ class _Sync:
         self.store.write_state(state)
         self.state = state
 
-    def _manifest(self, channel: str) -> Manifest | None:
-        try:
-            manifest = Manifest.from_bytes(self.source.read(manifest_path(channel), MANIFEST_LIMIT))
-            if manifest.channel != channel:
-                raise IntegrityError(
-                    f"{self.source} answers channel {manifest.channel} for {channel}",
-                    hint="the source mixes its channels up, or lies",
-                )
-        except PtdockError as error:
-            self.failures[channel] = error
-            return None
-        return manifest
-
-    def _releases(self, manifests: Sequence[Manifest]) -> dict[Digest, ReleaseDocument]:
+    def _releases(self, manifests: Iterable[Manifest]) -> dict[Digest, ReleaseDocument]:
         """The release documents that the plan reads, fetched where they are not here."""
         found: dict[Digest, ReleaseDocument] = {}
         for manifest in manifests:
@@ -125,7 +111,7 @@ class _Sync:
                 self.failures[manifest.channel] = error
         return found
 
-    def _accept(self, manifests: Sequence[Manifest], answer: Plan) -> None:
+    def _accept(self, manifests: Sequence[Manifest], answer: Plan, root: int) -> None:
         """From here on no older manifest is taken, and no revoked build runs, even if a download fails below."""
         refused = {reason.channel: reason for reason in answer.refused}
         state = self.state
@@ -134,7 +120,7 @@ class _Sync:
             if channel in refused:
                 self.failures[channel] = _refusal(refused[channel])
             if channel not in refused or refused[channel].code not in STALE:
-                after = accepted(state.channels.get(channel), manifest, UNSIGNED)
+                after = accepted(state.channels.get(channel), manifest, root)
                 state = with_channel(state, channel, after)
         self._write(state)
 

@@ -9,7 +9,7 @@ import pytest
 
 from device.http import HttpSource, Patience
 from device.patch import BRIDGE, Patched
-from device.source import DirectorySource, Metered, blob_path
+from device.source import DirectorySource, Metered
 from device.store import DeviceStore
 from device.sync import Options, sync
 from registry.device_state import DeviceState
@@ -17,6 +17,7 @@ from registry.digest import Descriptor
 from registry.errors import FormatError, Unavailable
 from registry.release import FoundationEntry
 from registry.segments import SegmentTable
+from registry.site import blob_path
 from tests.registry.files import foundation_bytes
 
 OPTIONS = Options(facts=DeviceState("phone-1"), clock=lambda: 1_780_000_100)

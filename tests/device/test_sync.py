@@ -10,7 +10,7 @@ import pytest
 
 from device.collect import gc
 from device.manage import describe, rollback, status
-from device.source import DirectorySource, blob_path, manifest_path
+from device.source import DirectorySource, manifest_path
 from device.store import DeviceStore
 from device.sync import Options, sync
 from registry import files
@@ -18,6 +18,7 @@ from registry.device_state import DeviceState
 from registry.digest import Descriptor
 from registry.errors import Conflict, FormatError, InputError, IntegrityError, NotFound, Unavailable
 from registry.manifest import Arm
+from registry.site import blob_path
 
 NOW = 1_780_000_100
 OPTIONS = Options(facts=DeviceState("phone-1"), clock=lambda: NOW)
