@@ -29,12 +29,16 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A Hugging Face checkpoint. `files` are its config and tokenizer files by name; `hint` is where it last stood."""
+    """A Hugging Face checkpoint. `files` are its config and tokenizer files by name; `hint` is where it last stood.
+
+    `prompt` is its chat format (registry.prompt), None where it has none that a device could render.
+    """
 
     fingerprint: Digest
     tensors: Descriptor
     files: Mapping[str, Descriptor]
     hint: str
+    prompt: Descriptor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +142,16 @@ class Version:
     yanked: str | None
 
 
+PARTS = ("prompt", "wire", "wire_table", "self_test")
+
+
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A version through a template. `file` is the `.pte`; `factors` the folded factors in relocation order."""
+    """A version through a template. `file` is the `.pte`; `factors` the folded factors in relocation order.
+
+    `parts` are what devices may also want of it, by role (PARTS): its own chat format, the factors as trained with
+    their wire table, the self-test that it was proven with.
+    """
 
     adapter: str
     version: str
@@ -150,6 +161,7 @@ class Build:
     factors: Descriptor
     warnings: tuple[str, ...]
     revoked: str | None
+    parts: Mapping[str, Descriptor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

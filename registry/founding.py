@@ -21,7 +21,7 @@ def add_base(change: Change, new: Base, *, replace: bool) -> None:
         return
     if dict(known.files) != dict(new.files) and not replace:
         raise _other_files(known, new)
-    if (dict(known.files), known.hint) != (dict(new.files), new.hint):
+    if (dict(known.files), known.hint, known.prompt) != (dict(new.files), new.hint, new.prompt):
         foundations.replace_base(change, new)
         change.record("base.update", str(new.fingerprint), before=_base_state(known), after=_base_state(new))
 
@@ -41,7 +41,8 @@ def _digests(files: Mapping[str, Descriptor]) -> dict[str, str]:
 
 
 def _base_state(base: Base) -> dict[str, object]:
-    return {"hint": base.hint, "files": _digests(base.files)}
+    prompt = str(base.prompt.digest) if base.prompt else None
+    return {"hint": base.hint, "prompt": prompt, "files": _digests(base.files)}
 
 
 def add_foundation(change: Change, new: Foundation, name: str, *, replace_name: bool) -> None:

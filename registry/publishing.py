@@ -33,6 +33,7 @@ class Publication:
     factors: Descriptor
     lineage: Mapping[str, Any] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+    parts: Mapping[str, Descriptor] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise InputError for a name, version or source that can never be recorded."""
@@ -45,7 +46,7 @@ class Publication:
     def blobs(self) -> list[Descriptor]:
         """Every blob that the rows will refer to, the source list among them."""
         beside = [*self.source.files.values(), *self.source.attachments.values()]
-        return [self.file, self.factors, Descriptor.of(self.source.to_bytes()), *beside]
+        return [self.file, self.factors, Descriptor.of(self.source.to_bytes()), *beside, *self.parts.values()]
 
 
 def publish(change: Change, store: BlobStore, new: Publication) -> PublishResult:
@@ -111,6 +112,7 @@ def _insert(change: Change, new: Publication, version: Version, template: int) -
         factors=new.factors,
         warnings=tuple(new.warnings),
         revoked=None,
+        parts=new.parts,
     )
     adapters.insert_build(change, build, template)
     change.record("adapter.publish", f"{version.adapter}@{version.version}", after=_state(version, build))

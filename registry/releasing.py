@@ -137,10 +137,22 @@ def write_line(line: Line, parts: Parts) -> wire.Line:
         foundation=wire.FoundationEntry(parts.file),
         base=program.hollow,
         requires=_requires([program, *templates]),
-        adapters=tuple(
-            wire.AdapterEntry(build.adapter, build.version, build.file) for _, build in sorted(line.builds.items())
-        ),
+        adapters=tuple(_entry(build, parts.templates) for _, build in sorted(line.builds.items())),
         tokenizer=_tokenizer(parts.base),
+        prompt=parts.base.prompt,
+    )
+
+
+def _entry(build: Build, templates: Sequence[Template]) -> wire.AdapterEntry:
+    parts = build.parts
+    template = next(template for template in templates if template.digest == build.template)
+    return wire.AdapterEntry(
+        build.adapter,
+        build.version,
+        build.file,
+        self_test=parts.get("self_test"),
+        prompt=parts.get("prompt"),
+        factors=wire.Factors(parts["wire"], template.hollow, parts["wire_table"]) if "wire" in parts else None,
     )
 
 

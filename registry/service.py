@@ -220,8 +220,9 @@ class Registry:
         factors: Descriptor,
         lineage: Mapping[str, Any] | None = None,
         warnings: Sequence[str] = (),
+        parts: Mapping[str, Descriptor] | None = None,
     ) -> PublishResult:
-        """Record a build of `adapter` through `template`; all blobs are in the store already.
+        """Record a build of `adapter` through `template`; all blobs are in the store already, `parts` too.
 
         `version` None: the next patch after the highest (1.0.0 first), except that the latest one's own source
         is no new version. Same name, version and source (or an equal `.pte`) on the same foundation: "unchanged".
@@ -229,7 +230,7 @@ class Registry:
         `adapter@version` was made from another source ("immutable"), NotFound for a template or blob that is not
         recorded, InputError for a bad name or version.
         """
-        new = Publication(adapter, version, source, template, file, factors, lineage or {}, warnings)
+        new = Publication(adapter, version, source, template, file, factors, lineage or {}, warnings, parts or {})
         new.check()
         self.blobs.put_bytes(source.to_bytes())
         with self._change() as change:

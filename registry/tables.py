@@ -146,6 +146,7 @@ class Base(Table):
     fingerprint: Mapped[Digest] = mapped_column(primary_key=True)
     tensors: Mapped[Digest] = mapped_column(_to("blobs.digest"))
     hint: Mapped[str]
+    prompt: Mapped[Digest | None] = mapped_column(_to("blobs.digest"))
     created: Mapped[str]
 
 
@@ -339,6 +340,16 @@ class Build(Table):
     created: Mapped[str]
     revoked: Mapped[str | None]
     revoked_at: Mapped[str | None]
+
+
+class BuildPart(Table):
+    """What devices may also want of a build, by role (registry.artifacts.PARTS)."""
+
+    __tablename__ = "build_parts"
+    __table_args__ = (_check("role", "role IN ('prompt', 'wire', 'wire_table', 'self_test')"), _STRICT)
+    build: Mapped[int] = mapped_column(_to("builds.id"), primary_key=True)
+    role: Mapped[str] = mapped_column(primary_key=True)
+    blob: Mapped[Digest] = mapped_column(_to("blobs.digest"), index=True)
 
 
 class Release(Table):

@@ -166,9 +166,11 @@ def upgrade() -> None:
         sa.Column("fingerprint", sa.Text(), nullable=False),
         sa.Column("tensors", sa.Text(), nullable=False),
         sa.Column("hint", sa.Text(), nullable=False),
+        sa.Column("prompt", sa.Text(), nullable=True),
         sa.Column("created", sa.Text(), nullable=False),
         _is_digest("bases", "fingerprint"),
         _to(["tensors"], ["blobs.digest"], "fk_bases_tensors"),
+        _to(["prompt"], ["blobs.digest"], "fk_bases_prompt"),
         sa.PrimaryKeyConstraint("fingerprint", name=op.f("pk_bases")),
         sqlite_strict=True,
     )
@@ -412,6 +414,18 @@ def upgrade() -> None:
     op.create_index(op.f("ix_builds_factors"), "builds", ["factors"])
     op.create_index(op.f("ix_builds_foundation"), "builds", ["foundation"])
     op.create_table(
+        "build_parts",
+        sa.Column("build", sa.Integer(), nullable=False),
+        sa.Column("role", sa.Text(), nullable=False),
+        sa.Column("blob", sa.Text(), nullable=False),
+        sa.CheckConstraint("role IN ('prompt', 'wire', 'wire_table', 'self_test')", name=op.f("ck_build_parts_role")),
+        _to(["blob"], ["blobs.digest"], "fk_build_parts_blob"),
+        _to(["build"], ["builds.id"], "fk_build_parts_build"),
+        sa.PrimaryKeyConstraint("build", "role", name=op.f("pk_build_parts")),
+        sqlite_strict=True,
+    )
+    op.create_index(op.f("ix_build_parts_blob"), "build_parts", ["blob"])
+    op.create_table(
         "line_entries",
         sa.Column("release", sa.Integer(), nullable=False),
         sa.Column("foundation", sa.Text(), nullable=False),
@@ -433,6 +447,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in (
         "line_entries",
+        "build_parts",
         "builds",
         "templates",
         "lines",

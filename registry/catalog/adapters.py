@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Select, insert, select, update
@@ -12,6 +12,14 @@ from registry import artifacts, names
 from registry import tables as t
 from registry.catalog.log import Change
 from registry.digest import Descriptor, Digest
+
+
+_BATCH = 500  # row ids in one statement: far below what either database takes
+
+
+def batched(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """The rows in runs of at most `size`."""
+    return (rows[at : at + size] for at in range(0, len(rows), size))
 
 
 def adapters(session: Session) -> tuple[str, ...]:
@@ -130,7 +138,10 @@ def insert_build(change: Change, new: artifacts.Build, template: int) -> None:
         "warnings": list(new.warnings),
         "created": change.at,
     }
-    change.session.execute(insert(t.Build).values(values))
+    row = change.session.execute(insert(t.Build).values(values).returning(t.Build.id)).scalar_one()
+    parts = [{"build": row, "role": role, "blob": part.digest} for role, part in new.parts.items()]
+    if parts:
+        change.session.execute(insert(t.BuildPart), parts)
 
 
 def set_revoked(change: Change, revoked: Iterable[artifacts.Build], reason: str) -> None:
@@ -153,10 +164,24 @@ def _select_builds() -> Select[t.Build, int, int, Digest]:
 
 
 def _builds(session: Session, query: Select[t.Build, int, int, Digest]) -> tuple[artifacts.Build, ...]:
-    return tuple(_build(row.Build, row._mapping) for row in session.execute(query))  # noqa: SLF001 - its public name
+    rows = session.execute(query).all()
+    parts = _parts(session, [row.Build.id for row in rows])
+    return tuple(_build(row.Build, row._mapping, parts.get(row.Build.id, {})) for row in rows)  # noqa: SLF001 - public
 
 
-def _build(row: t.Build, beside: Mapping[Any, Any]) -> artifacts.Build:
+def _parts(session: Session, builds: Sequence[int]) -> dict[int, dict[str, Descriptor]]:
+    """The parts of these builds, by row and role."""
+    found: dict[int, dict[str, Descriptor]] = {}
+    query = select(t.BuildPart.build, t.BuildPart.role, t.Blob.digest, t.Blob.size).join(
+        t.Blob, t.Blob.digest == t.BuildPart.blob
+    )
+    for some in batched(builds, _BATCH):
+        for row in session.execute(query.where(t.BuildPart.build.in_(some)).order_by(t.BuildPart.role)):
+            found.setdefault(row.build, {})[row.role] = Descriptor(row.digest, row.size)
+    return found
+
+
+def _build(row: t.Build, beside: Mapping[Any, Any], parts: Mapping[str, Descriptor]) -> artifacts.Build:
     return artifacts.Build(
         adapter=row.adapter,
         version=row.version,
@@ -166,4 +191,5 @@ def _build(row: t.Build, beside: Mapping[Any, Any]) -> artifacts.Build:
         factors=Descriptor(row.factors, beside["factors_size"]),
         warnings=tuple(row.warnings),
         revoked=row.revoked,
+        parts=parts,
     )

@@ -33,6 +33,7 @@ def _base(session: Session, row: t.Base) -> artifacts.Base:
     return artifacts.Base(
         fingerprint=row.fingerprint,
         tensors=content.sizes(session, [row.tensors])[row.tensors],
+        prompt=content.sizes(session, [row.prompt])[row.prompt] if row.prompt else None,
         files={file.name: Descriptor(file.digest, file.size) for file in files},
         hint=row.hint,
     )
@@ -40,14 +41,21 @@ def _base(session: Session, row: t.Base) -> artifacts.Base:
 
 def insert_base(change: Change, new: artifacts.Base) -> None:
     """Record a base that is not recorded yet."""
-    values = {"fingerprint": new.fingerprint, "tensors": new.tensors.digest, "hint": new.hint, "created": change.at}
+    values = {
+        "fingerprint": new.fingerprint,
+        "tensors": new.tensors.digest,
+        "hint": new.hint,
+        "prompt": new.prompt.digest if new.prompt else None,
+        "created": change.at,
+    }
     change.session.execute(insert(t.Base).values(values))
     _insert_files(change, new)
 
 
 def replace_base(change: Change, new: artifacts.Base) -> None:
-    """Give a recorded base another hint and other files."""
-    change.session.execute(update(t.Base).where(t.Base.fingerprint == new.fingerprint).values(hint=new.hint))
+    """Give a recorded base another hint, another prompt and other files."""
+    values = {"hint": new.hint, "prompt": new.prompt.digest if new.prompt else None}
+    change.session.execute(update(t.Base).where(t.Base.fingerprint == new.fingerprint).values(values))
     change.session.execute(delete(t.BaseFile).where(t.BaseFile.base == new.fingerprint))
     _insert_files(change, new)
 
