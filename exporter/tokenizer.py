@@ -72,12 +72,19 @@ def token_ids(document: Mapping[str, Any]) -> dict[str, int]:
         ids: dict[str, Any] = {piece: place for place, piece in enumerate(pieces) if isinstance(piece, str)}
     else:
         ids = dict(vocabulary) if isinstance(vocabulary, dict) else {}
-    for entry in document.get("added_tokens") or []:
+    for entry in _items(document, "added_tokens"):
         if isinstance(entry, dict) and isinstance(entry.get("content"), str):
             ids[entry["content"]] = entry.get("id")
     if not all(type(number) is int and number >= 0 for number in ids.values()):
         raise FormatError(f"{TOKENIZER}: token ids must be integers >= 0")
     return ids
+
+
+def _items(document: Mapping[str, Any], name: str) -> list[Any]:
+    items = document.get(name) or []
+    if not isinstance(items, list):
+        raise FormatError(f"{TOKENIZER}: {name!r} must be a list")
+    return items
 
 
 def _model(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +95,7 @@ def _model(document: Mapping[str, Any]) -> dict[str, Any]:
 def _vocabulary(document: Mapping[str, Any]) -> Digest:
     """What decides ids: the model's type, its tokens with ids (and scores), its merges in order."""
     model = _model(document)
-    merges = [" ".join(map(str, pair)) if isinstance(pair, list) else pair for pair in model.get("merges") or []]
+    merges = [" ".join(map(str, pair)) if isinstance(pair, list) else pair for pair in _items(model, "merges")]
     scores = model["vocab"] if isinstance(model.get("vocab"), list) else None
     return Digest.of(canonical.dumps([model.get("type"), token_ids(document), scores, merges]))
 

@@ -177,6 +177,14 @@ def test_a_copy_of_a_base_weight_must_be_the_foundations(tmp_path: Path) -> None
         fold(adapter, card, ModelRows(llama(seed=7)))
 
 
+def test_a_copy_in_half_precision_is_compared_as_the_foundation_holds_it(tmp_path: Path) -> None:
+    model = llama()
+    card = replace(card_of(model), factor_dtype="F16", tensors={})
+    name = f"{PREFIX}lm_head.base_layer.weight"
+    adapter = check(write(tmp_path, {**q_tensors(), name: model.lm_head.weight.detach().numpy()}), card).accept()
+    assert fold(adapter, card, ModelRows(model.half())).structure.modules.keys() == {Q0, Q1}
+
+
 @given(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=20))
 def test_rounding_to_bfloat_is_torchs(numbers: list[float]) -> None:
     import torch

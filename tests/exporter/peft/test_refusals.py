@@ -12,7 +12,9 @@ import pytest
 
 from exporter.card import Card, Module
 from exporter.fold import fold
+from exporter.peft.findings import Findings
 from exporter.peft.gate import Checked, check
+from exporter.peft.pin import Pin, read_pin
 from registry.digest import Digest
 from registry.errors import AdapterRefused
 from tests.exporter.adapters import LAYERS, PREFIX, Q, card_of, digest_of, llama, messages, q_tensors, write
@@ -448,6 +450,94 @@ def test_a_part_of_the_base_that_no_adapter_may_touch_is_refused_by_kind(tmp_pat
     }
     found = errors_of(tmp_path, patched, tensors, target_modules=["q_proj", "patch"])
     assert found[0] == (f"{PREFIX}vision.patch.lora_A.weight: this LoRA does not fit vision.patch, which is a conv2d")
+
+
+def test_vectors_must_have_one_value_per_output(tmp_path: Path, card: Card) -> None:
+    magnitudes = {f"{PREFIX}{layer}.q_proj.lora_magnitude_vector": zeros(1, 32) for layer in LAYERS}
+    found = errors_of(tmp_path, card, {**q_tensors(), **magnitudes}, use_dora=True)
+    assert found == [f"{name}: shape [1, 32], expected [32]" for name in magnitudes]
+
+
+def test_veloras_projection_without_its_config_is_refused(tmp_path: Path, card: Card) -> None:
+    name = f"{PREFIX}{LAYERS[0]}.q_proj.lora_velora_embed"
+    assert errors_of(tmp_path, card, {**q_tensors(), name: zeros(8)}) == [
+        f"{name} is there, although the config does not say 'velora_config'"
+    ]
+
+
+def test_embedding_lora_needs_an_embedding_and_both_factors(tmp_path: Path, card: Card) -> None:
+    first, second = "lora_embedding_A", "lora_embedding_B"
+    name = f"{PREFIX}model.embed_tokens"
+    found = errors_of(tmp_path / "a", card, {f"{name}.{first}": zeros(4, 64)}, target_modules=["embed_tokens"])
+    assert found == [f"{name}.{second} is missing"]
+    tensors = {f"{PREFIX}lm_head.{first}": zeros(4, 32), f"{PREFIX}lm_head.{second}": zeros(64, 4)}
+    found = errors_of(tmp_path / "b", card, tensors, target_modules=["lm_head"])
+    assert found == [f"{PREFIX}lm_head.{first}: this LoRA does not fit lm_head, which is a linear"]
+    swapped = {f"{name}.{first}": zeros(4, 64), f"{name}.{second}": zeros(30, 5)}
+    found = errors_of(tmp_path / "c", card, swapped, target_modules=["embed_tokens"])
+    assert found == [
+        "model.embed_tokens: inner ranks differ: lora_A has 4, lora_B has 5",
+        f"{name}.{second}: expects embedding_dim 32, got 30",
+    ]
+
+
+def test_a_projection_changed_whole_and_in_part_is_ambiguous(tmp_path: Path, card: Card) -> None:
+    fused = f"{PREFIX}{LAYERS[0]}.qkv_proj"
+    tensors = {**q_tensors(), f"{fused}.lora_A.weight": zeros(4, 32), f"{fused}.lora_B.weight": zeros(64, 4)}
+    found = errors_of(tmp_path, card, tensors, target_modules=["q_proj", "qkv_proj"])
+    assert f"{LAYERS[0]}.qkv_proj and {LAYERS[0]}.q_proj both change {LAYERS[0]}.q_proj" in found
+
+
+def test_many_stray_tensors_are_counted(tmp_path: Path, card: Card) -> None:
+    stray = {f"{PREFIX}stray.{number:02}.lora_A.weight": zeros(4, 32) for number in range(25)}
+    found = errors_of(tmp_path, card, {**q_tensors(), **stray})
+    assert len(found) == 21
+    assert found[-1] == "5 more tensors match no module of the base"
+
+
+def test_values_that_vanish_in_half_precision_are_a_warning(tmp_path: Path, card: Card) -> None:
+    tensors = {name: tensor * np.float32(1e-12 if "lora_B" in name else 1) for name, tensor in q_tensors().items()}
+    checked = check(write(tmp_path, tensors), replace(card, factor_dtype="F16"), base_fingerprint=card.base)
+    assert messages(checked, "warning") == [
+        f"{B0}: every value vanishes in F16",
+        f"{B1}: every value vanishes in F16",
+        "no effect: the adapter computes what the base computes",
+    ]
+
+
+def test_a_config_without_targets_lets_the_tensors_decide(tmp_path: Path, card: Card) -> None:
+    checked = check(write(tmp_path, q_tensors(), target_modules=None), card, base_fingerprint=card.base)
+    assert messages(checked, "warning") == ["adapter_config.json names no 'target_modules': the tensors decide"]
+    assert checked.accept().modules.keys() == {f"{layer}.q_proj" for layer in LAYERS}
+
+
+def test_layers_to_transform_has_no_meaning_beside_an_expression(tmp_path: Path, card: Card) -> None:
+    found = errors_of(tmp_path, card, q_tensors(), target_modules=r".*q_proj", layers_to_transform=[0, 1])
+    assert found == [
+        "adapter_config.json: 'layers_to_transform' has no meaning beside an expression in 'target_modules'"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"{", "ptdock.json: not JSON"),
+        (b'{"schema": 9}', "ptdock.json: schema 9, this program reads 1"),
+        (b'{"schema": 1, "base": "x"}', "ptdock.json.base: not a digest: 'x'"),
+        (b'{"schema": 1, "lineage": []}', "ptdock.json.lineage: expected an object, got list"),
+    ],
+)
+def test_a_damaged_pin_is_refused(tmp_path: Path, card: Card, data: bytes, message: str) -> None:
+    directory = write(tmp_path, q_tensors())
+    (directory / "ptdock.json").write_bytes(data)
+    (found,) = messages(check(directory, card))
+    assert found.startswith(message)
+
+
+def test_a_pin_is_what_its_bytes_say(card: Card) -> None:
+    pin = Pin(card.base, {"owner": "crew"})
+    assert read_pin(pin.to_bytes(), Findings()) == pin
+    assert read_pin(Pin().to_bytes(), Findings()) == Pin()
 
 
 def test_saved_modules_must_be_whole(tmp_path: Path, card: Card) -> None:

@@ -255,6 +255,33 @@ def test_an_untrained_initial_adapter_of_another_kind_is_refused(tmp_path: Path)
     assert "lora_B.weight is all zero" in messages(refused)[0]
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target_modules": ["q_proj", "v_proj"]}, f"{LAYERS[0]}.v_proj: the trained adapter has no LoRA here"),
+        ({"layers_to_transform": [0]}, f"{LAYERS[1]}.q_proj: the initial adapter has no LoRA here"),
+        ({"lora_alpha": 16}, f"{LAYERS[0]}.q_proj: scaling 2, 4 in the initial adapter"),
+    ],
+)
+def test_an_initial_adapter_of_another_run_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    common = {"target_modules": ["q_proj"], "init_lora_weights": "pissa"}
+    model = llama()
+    card = card_of(model)
+    saved(trained(model, **common), tmp_path / "trained")
+    trained(llama(), initial=tmp_path / "initial", **{**common, **options})
+    assert messages(check(tmp_path / "trained", card, initial=tmp_path / "initial"))[0].startswith(message)
+
+
+def test_what_is_wrong_with_the_initial_adapter_is_said_of_it(tmp_path: Path) -> None:
+    model = llama()
+    card = card_of(model)
+    saved(trained(model, target_modules=["q_proj"], init_lora_weights="pissa"), tmp_path / "trained")
+    (tmp_path / "initial").mkdir()
+    assert messages(check(tmp_path / "trained", card, initial=tmp_path / "initial"))[0] == (
+        "initial adapter: adapter_config.json is missing"
+    )
+
+
 @pytest.mark.parametrize("dtypes", [("bf16", "bf16"), ("fp16", "bf16"), ("fp32", "fp16")])
 def test_stored_dtypes_mix_and_are_widened_exactly(tmp_path: Path, dtypes: tuple[str, str]) -> None:
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
