@@ -134,6 +134,19 @@ def decoder_spec(raw: Mapping[str, Any]) -> DecoderSpec:
     return spec
 
 
+def spec_for(raw: Mapping[str, Any], context: int) -> DecoderSpec:
+    """As `decoder_spec`; also raises InputError for a context that the model does not reach."""
+    spec = decoder_spec(raw)
+    if not 1 <= context <= spec.max_positions:
+        raise InputError(
+            f"context {context} is outside 1 to {spec.max_positions}, the positions that this model knows",
+            hint=f"--context {min(2048, spec.max_positions)}",
+            expected=spec.max_positions,
+            actual=context,
+        )
+    return spec
+
+
 def _family(raw: Mapping[str, Any]) -> str:
     architectures = raw.get("architectures")
     name = architectures[0] if isinstance(architectures, list) and architectures else None

@@ -115,7 +115,8 @@ class Attention(nn.Module):
         # -1 stands literally in every view: XNNPACK then takes the reshape in with its one dynamic dimension.
         if self.fused:
             qkv = self.qkv_proj(x).view(-1, self.heads + 2 * self.kv_heads, self.head_dim)
-            return qkv.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+            q, k, v = qkv.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+            return q, k, v
         q = self.q_proj(x).view(-1, self.heads, self.head_dim)
         k = self.k_proj(x).view(-1, self.kv_heads, self.head_dim)
         return q, k, self.v_proj(x).view(-1, self.kv_heads, self.head_dim)

@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from exporter.architecture import DecoderSpec, decoder_spec
+from exporter.architecture import DecoderSpec, spec_for
 from exporter.base import Checkpoint
 from exporter.card import Card
 from exporter.decoder import Decoder, RMSNorm
@@ -44,15 +44,7 @@ class Job:
     @property
     def spec(self) -> DecoderSpec:
         """The architecture. Raises InputError for an unsupported one, or a context that it does not reach."""
-        spec = decoder_spec(self.checkpoint.config)
-        if not 1 <= self.context <= spec.max_positions:
-            raise InputError(
-                f"context {self.context} is outside 1 to {spec.max_positions}, the positions that this model knows",
-                hint=f"--context {min(2048, spec.max_positions)}",
-                expected=spec.max_positions,
-                actual=self.context,
-            )
-        return spec
+        return spec_for(self.checkpoint.config, self.context)
 
 
 @dataclass(frozen=True, slots=True)

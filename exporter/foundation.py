@@ -15,8 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exporter.architecture import decoder_spec, spec_for
 from exporter.base import Checkpoint, fingerprint, read_base, tensor_table
 from exporter.card import Card
+from exporter.prompt import prompt_of
 from exporter.quiet import quiet
 from exporter.recipe import Recipe, installed_versions
 from exporter.relink import pack
@@ -25,11 +27,12 @@ from exporter.structure import Structure
 from registry import canonical
 from registry.artifacts import Base, Foundation, Runtime, Template
 from registry.digest import Digest
-from registry.errors import IntegrityError, NotFound, Unavailable
+from registry.errors import Conflict, IntegrityError, NotFound, Unavailable
 from registry.formats import mapped
 from registry.formats.ptd import read_ptd
 from registry.formats.pte import Pte, read_pte
 from registry.links import check_links, foundation_tensors
+from registry.names import check_name
 from registry.service import Registry
 
 if TYPE_CHECKING:
@@ -71,17 +74,26 @@ def export_foundation(
     for what is no supported checkpoint, Unavailable without the [export] extra or disk space, Conflict when the
     name means other bytes.
     """
-    started = time.monotonic()
+    check_name(name, what="foundation")
     progress("hashing the checkpoint")
-    checkpoint = read_base(directory)
-    context = options.context or min(2048, int(checkpoint.config.get("max_position_embeddings", 2048)))
+    with read_base(directory) as checkpoint:
+        return _export_checkpoint(registry, checkpoint, name, options, progress)
+
+
+def _export_checkpoint(
+    registry: Registry, checkpoint: Checkpoint, name: str, options: ExportOptions, progress: Progress
+) -> Exported:
+    started = time.monotonic()
+    context = options.context or min(2048, decoder_spec(checkpoint.config).max_positions)
+    spec_for(checkpoint.config, context)
     known = registry.find_foundation(fingerprint(checkpoint.tensors), options.recipe.to_json())
     program = known and find_template(registry, known, Structure(), context, options.recipe)
     if known is not None and program:
         foundation = registry.add_foundation(known, name, replace_name=options.replace_name)
         record_base(registry, checkpoint)
         return Exported(name, foundation, program, fresh=False, seconds=time.monotonic() - started)
-    torch_export = load_exporter("foundation export")
+    _check_name_is_free(registry, checkpoint, name, options)
+    torch_export = load_exporter("foundation export", progress)
     with (
         registry.export_lock(lambda: progress("waiting for another export of this store")),
         tempfile.TemporaryDirectory(dir=registry.home, prefix="export-") as work,
@@ -96,11 +108,37 @@ def export_foundation(
     return Exported(name, foundation, program, fresh=True, seconds=time.monotonic() - started)
 
 
+def _check_name_is_free(registry: Registry, checkpoint: Checkpoint, name: str, options: ExportOptions) -> None:
+    """Say before the export, not after it, that the name means another base or another kind of weights."""
+    digest = registry.foundation_names().get(name)
+    if digest is None or options.replace_name:
+        return
+    named = registry.foundation(digest)
+    kinds = ("dtype", "quantization", "backend")
+    wanted = options.recipe.to_json()
+    if named.base == fingerprint(checkpoint.tensors) and all(named.recipe[k] == wanted[k] for k in kinds):
+        return
+    raise Conflict(
+        f"the name {name!r} is used: it means {digest.short}, made of other weights or by another recipe",
+        hint="choose another name, or pass --replace-name; builds stay linked to the old one by digest",
+        name=name,
+    )
+
+
 def record_base(registry: Registry, checkpoint: Checkpoint) -> Base:
     """Store a checkpoint's tensor table, config and tokenizer files, and record it with its directory as a hint."""
     files = {name: registry.blobs.put_bytes(path.read_bytes()) for name, path in checkpoint.files.items()}
     table = registry.blobs.put_bytes(tensor_table(checkpoint.tensors))
-    return registry.add_base(Base(fingerprint(checkpoint.tensors), table, files, str(checkpoint.directory)))
+    prompt = prompt_of({name: path.read_bytes() for name, path in checkpoint.files.items()})
+    return registry.add_base(
+        Base(
+            fingerprint(checkpoint.tensors),
+            table,
+            files,
+            str(checkpoint.directory.resolve()),
+            registry.blobs.put_bytes(prompt.to_bytes()) if prompt else None,
+        )
+    )
 
 
 def _record_foundation(
@@ -192,16 +230,16 @@ def add_template(
     found = find_template(registry, foundation, structure, context, recipe)
     if found is not None:
         return found
-    torch_export = load_exporter(f"structure not exported yet: {structure.describe()}")
+    torch_export = load_exporter(f"structure not exported yet: {structure.describe()}", progress)
     with registry.export_lock(lambda: progress("waiting for another export of this store")):
         found = find_template(registry, foundation, structure, context, recipe)
         if found is not None:  # the export that this one waited for
             return found
-        checkpoint = find_checkpoint(registry, foundation, base, progress)
-        job = torch_export.Job(checkpoint, recipe, context, progress)
-        with quiet():
-            made = torch_export.export_template(job, structure, card)
-        return _record_template(registry, foundation, structure, made, job)
+        with find_checkpoint(registry, foundation, base, progress) as checkpoint:
+            job = torch_export.Job(checkpoint, recipe, context, progress)
+            with quiet():
+                made = torch_export.export_template(job, structure, card)
+            return _record_template(registry, foundation, structure, made, job)
 
 
 def _record_template(
@@ -263,6 +301,7 @@ def find_checkpoint(registry: Registry, foundation: Foundation, base: Path | Non
     checkpoint = read_base(directory)
     found = fingerprint(checkpoint.tensors)
     if found != foundation.base:
+        checkpoint.weights.close()
         raise IntegrityError(
             f"{directory} holds another model: its fingerprint is {found.short}, "
             f"the foundation came from {foundation.base.short}",
@@ -273,13 +312,14 @@ def find_checkpoint(registry: Registry, foundation: Foundation, base: Path | Non
     return checkpoint
 
 
-def load_exporter(what: str) -> Any:
+def load_exporter(what: str, progress: Progress = no_progress) -> Any:
     """Import the torch half, late. Raises Unavailable where the [export] extra is not installed."""
     if find_spec("torch") is None or find_spec("executorch") is None:
         raise Unavailable(
             f"{what}: needs torch and executorch",
             hint="pip install 'ptdock[export]', or export it on a machine that has them",
         )
+    progress("loading PyTorch")
     with quiet():
         from exporter import export  # noqa: PLC0415  torch takes seconds to import
 

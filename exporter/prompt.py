@@ -1,8 +1,8 @@
 """Turns a chat template into the prompt document: plain text before and after each role, no engine on the device.
 
 The template is asked with marked messages, what stands between the marks is read off, and the document is kept
-only if it renders whole conversations exactly as the template does. A template that says more than affixes can (tools, dates,
-counters) gives None: no format is better than a wrong one.
+only if it renders whole conversations exactly as the template does. A template that says more than affixes can
+(dates, counters) gives None: no format is better than a wrong one.
 """
 
 from __future__ import annotations

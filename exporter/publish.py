@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from exporter import parts, tokenizer
 from exporter.card import Card
 from exporter.fold import Folded, fold
 from exporter.foundation import Progress, add_template, no_progress
@@ -108,9 +109,24 @@ def publish(
         factors=registry.blobs.put_bytes(factors),
         lineage={**adapter.lineage, **options.lineage},
         warnings=(*checked.warnings, *_dead(registry, template)),
+        parts=_store_parts(registry, foundation, template, adapter, folded),
     )
     relinked = known == len(registry.templates(foundation.file.digest))
     return Published(result, template, folded.structure, checked, relinked)
+
+
+def _store_parts(
+    registry: Registry, foundation: Foundation, template: Template, adapter: NormalizedAdapter, folded: Folded
+) -> dict[str, Descriptor]:
+    table = RelocationTable.from_bytes(registry.blobs.read(template.table.digest))
+    found = {}
+    prompt = parts.own_prompt(registry.blobs, registry.base(foundation.base), adapter)
+    if prompt is not None:
+        found["prompt"] = prompt
+    wire = parts.wire_form(table, adapter, folded)
+    if wire is not None:
+        found["wire"], found["wire_table"] = wire
+    return {role: registry.blobs.put_bytes(data) for role, data in found.items()}
 
 
 def card_of(registry: Registry, foundation: Foundation) -> Card:
@@ -119,6 +135,7 @@ def card_of(registry: Registry, foundation: Foundation) -> Card:
     base = registry.base(foundation.base)
     table = canonical.loads(registry.blobs.read(base.tensors.digest), what="tensor table")
     structures = [Structure.from_json(template.structure) for template in registry.templates(foundation.file.digest)]
+    described = tokenizer.describe(parts.base_files(registry.blobs, base))
     names = [name for name, digest in registry.foundation_names().items() if digest == foundation.file.digest]
     return Card.from_json(
         {
@@ -131,6 +148,7 @@ def card_of(registry: Registry, foundation: Foundation) -> Card:
             },
             "structures": [{"digest": str(s.digest), "text": s.describe()} for s in structures if s.modules],
             "quantization": foundation.recipe["quantization"],
+            "tokenizer": None if described is None else described.to_json(),
         }
     )
 

@@ -1,0 +1,76 @@
+"""What a build carries for devices beside its `.pte`: its own chat format, and its factors in the form of the wire."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from exporter import tokenizer, wire
+from exporter.fold import Folded
+from exporter.peft.adapter import NormalizedAdapter, Values
+from exporter.prompt import Template, encoder, read_prompt
+from exporter.relocation import RelocationTable
+from registry.artifacts import Base
+from registry.blobs import BlobStore
+
+
+def base_files(store: BlobStore, base: Base) -> tokenizer.Files:
+    """A recorded base's config and tokenizer files by name."""
+    return {name: store.read(file.digest) for name, file in base.files.items()}
+
+
+def own_prompt(store: BlobStore, base: Base, adapter: NormalizedAdapter) -> bytes | None:
+    """The adapter's prompt document, None where it chats as its base does, or in no way that affixes can say."""
+    chat = adapter.chat
+    if chat.template is None and not chat.stop_token_ids:
+        return None
+    files = base_files(store, base)
+    text = chat.template or tokenizer.chat_template(files)
+    if text is None or tokenizer.TOKENIZER not in files:
+        return None
+    template = Template(text, {**tokenizer.special_tokens(files), **chat.special_tokens})
+    stops = chat.stop_token_ids or tokenizer.eos_ids(files)
+    prompt = read_prompt(template, encoder(files), stop_token_ids=stops)
+    return None if prompt is None else prompt.to_bytes()
+
+
+def wire_form(table: RelocationTable, adapter: NormalizedAdapter, folded: Folded) -> tuple[bytes, bytes] | None:
+    """The factors as trained and their wire table; None where they would be no smaller than the folded ones.
+
+    Whatever a device could not fold back to the very same bytes travels folded.
+    """
+    trained = {}
+    for slot in table.slots:
+        name = slot.names[0]
+        factor = folded.tensors[name]
+        source = _source(adapter, name)
+        if source is not None and _folds_back(source, factor.dtype, bytes(factor.data)):
+            trained[name] = source
+        else:
+            kind = "<f2" if factor.dtype == "F16" else "<f4"
+            values = np.frombuffer(factor.data, kind).astype(np.float32)
+            trained[name] = wire.Trained(factor.dtype, values)
+    document, data = wire.encode(table, trained)
+    return (data, document) if len(data) < table.factor_bytes else None
+
+
+def _source(adapter: NormalizedAdapter, factor: str) -> wire.Trained | None:
+    module_name, _, role = factor.rpartition(".")
+    module = adapter.modules.get(module_name)
+    if module is None:
+        return None
+    places: dict[str, tuple[Values | None, float]] = {
+        "lora_A": (module.lora_a, 1.0),
+        "lora_B": (module.lora_b, module.scaling),
+        "lora_embedding_A": (module.embedding_a, 1.0),
+        "lora_embedding_B": (module.embedding_b, module.scaling),
+    }
+    values, scale = places.get(role, (None, 1.0))
+    if values is None or module.magnitude is not None or values.dtype not in {"F32", "F16", "BF16"}:
+        return None
+    return wire.Trained(values.dtype, values.load(), np.float32(scale))
+
+
+def _folds_back(source: wire.Trained, dtype: str, expected: bytes) -> bool:
+    kind = np.float16 if dtype == "F16" else np.float32
+    with np.errstate(all="ignore"):
+        return (source.values * source.scale).astype(kind).tobytes() == expected
