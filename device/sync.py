@@ -173,6 +173,8 @@ class _Sync:
         known = state.active.line if state.active else None
         same = known and known.foundation == to.line.foundation
         new = [entry for entry in to.line.adapters if not (same and known and entry in known.adapters)]
+        if not any(entry.self_test for entry in new):
+            return
         try:
             self.options.self_test(self.store, to, new)
         except IntegrityError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,10 @@ def device() -> None:
 @directory_option("The device's directory; made when absent.")
 @click.option("--facts", type=PATH, metavar="FILE", help="Who the device is: a device state as `plan` takes it.")
 @click.option("--delete-first", is_flag=True, help="Delete what runs when the disk cannot hold old and new.")
+@click.option("--root", type=PATH, metavar="FILE", help="The registry's root to trust, for a source elsewhere.")
+@click.option("--demand", multiple=True, metavar="ADAPTER", help="Fetch an adapter that is delivered on demand.")
 @pass_app
-def sync(app: App, words: tuple[str, ...], directory: Path, facts: Path | None, delete_first: bool) -> None:
+def sync(app: App, /, words: tuple[str, ...], directory: Path, root: Path | None, **choices: Any) -> None:
     """Bring a device to what its channels offer.
 
     SOURCE is a site's directory or address, by default this store's own site.
@@ -48,10 +51,25 @@ def sync(app: App, words: tuple[str, ...], directory: Path, facts: Path | None, 
     address = source if source is not None else app.registry().site
     with app.progress() as progress:
         progress(f"syncing {', '.join(channels)}")
-        options = Options(facts=_facts(facts), delete_first=delete_first, note=progress.note, progress=progress.reached)
+        options = Options(
+            facts=_facts(choices["facts"]),
+            delete_first=choices["delete_first"],
+            root=root.read_bytes() if root else None,
+            demand=choices["demand"],
+            self_test=_replay if find_spec("executorch") else None,
+            note=progress.note,
+            progress=progress.reached,
+        )
         with _telling(app):
-            result = sync_device(open_source(address), channels, directory, options)
+            result = sync_device(open_source(address, progress.note), channels, directory, options)
     app.answer(_sync_document(result), _sync_text(result))
+
+
+def _replay(*arguments: Any) -> None:
+    """Run a set's self-tests; torch is imported only where there are any."""
+    from device.selftest import replay
+
+    replay(*arguments)
 
 
 @contextmanager
@@ -185,12 +203,13 @@ def rollback(app: App, directory: Path, channel: str | None) -> None:
 
 @device.command()
 @directory_option("The device's directory.")
+@click.option("--quota", type=click.IntRange(min=0), metavar="BYTES", help="Then delete what can be had again, too.")
 @pass_app
-def gc(app: App, directory: Path) -> None:
+def gc(app: App, directory: Path, quota: int | None) -> None:
     """Delete what neither an active nor a previous set needs."""
     from device.collect import gc as collect
 
-    gone = collect(directory, note=app.note)
+    gone = collect(directory, quota, app.note)
     document = {"deleted": [{"digest": str(digest), "size": size} for digest, size in sorted(gone.items())]}
     app.answer(document, f"deleted {render.plural(len(gone), 'file')}, {render.size(sum(gone.values()))}")
 

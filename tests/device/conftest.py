@@ -106,35 +106,36 @@ def site(tmp_path):
     return Site(tmp_path / "site")
 
 
-CONTEXT = 24
-
-
 @pytest.fixture(scope="session")
-def tiny_files(made_once, tiny_base):
+def tiny_files(made_once, exported_home, bases):
     """foundation.ptd, base.pte, pirate.pte, json.pte, tokenizer.json; other.ptd, which fits none of them."""
-    return made_once("device-files", lambda directory: _export(tiny_base, directory))
+    return made_once("device-files", lambda directory: _export(exported_home, bases / "plain", directory))
 
 
-def _export(base, directory):
-    from exporter.base import fingerprint, read_base
-    from exporter.card import Card
-    from exporter.export import Job, export_base, export_template
+def _export(home, base, directory):
+    from exporter.base import read_base
+    from exporter.export import Job, export_template
+    from exporter.publish import card_of
     from exporter.recipe import Recipe
     from exporter.structure import parse_spec
+    from registry.service import Registry
 
-    job = Job(read_base(base), Recipe(), CONTEXT, lambda _: None)
-    made = export_base(job, directory)
-    foundation = made.foundation.rename(directory / "foundation.ptd")
-    (directory / "other.ptd").write_bytes(with_another_embedding(foundation.read_bytes()))
-    (directory / "base.pte").write_bytes(made.program)
-    card = Card.from_json({**made.modules, "base": str(fingerprint(job.checkpoint.tensors))})
+    registry = Registry.open(home)
+    foundation = registry.foundation("plain")
+    (program,) = registry.templates(foundation.file.digest)
+    (directory / "base.pte").write_bytes(registry.blobs.read(program.hollow.digest))
+    data = registry.blobs.read(foundation.file.digest)
+    (directory / "foundation.ptd").write_bytes(data)
+    (directory / "other.ptd").write_bytes(with_another_embedding(data))
+    (directory / "tokenizer.json").write_bytes((base / "tokenizer.json").read_bytes())
+    card = card_of(registry, foundation)
+    job = Job(read_base(base), Recipe(), program.context, lambda _: None)
     template = export_template(job, parse_spec("r4:all-linear", card), card)
     for seed, name in enumerate(["pirate", "json"]):
         values = np.random.default_rng(seed).normal(0, 0.5, template.table.factor_bytes // 4)
         factors = values.astype(np.float32).tobytes()
-        program = relink(hollow(template.program, template.table), template.table, factors)
-        (directory / f"{name}.pte").write_bytes(program)
-    (directory / "tokenizer.json").write_bytes((base / "tokenizer.json").read_bytes())
+        written = relink(hollow(template.program, template.table), template.table, factors)
+        (directory / f"{name}.pte").write_bytes(written)
 
 
 def with_another_embedding(foundation: bytes) -> bytes:

@@ -90,17 +90,17 @@ def test_a_prompt_starts_from_an_empty_context_every_time(phone):
 
 def test_an_answer_ends_with_the_context(tiny_files):
     model = Model(*files_of(tiny_files))
-    assert model.context == 24
-    prompt = [7] * 20
+    assert model.context == 64
+    prompt = [7] * 60
     assert len(list(model.generate(prompt, 100))) == 5
-    assert len(list(model.generate([7] * 24, 100))) == 1
+    assert len(list(model.generate([7] * 64, 100))) == 1
     assert len(list(model.generate(prompt, 3))) == 3
 
 
-@pytest.mark.parametrize("length", [0, 25])
+@pytest.mark.parametrize("length", [0, 65])
 def test_a_prompt_that_does_not_fit_is_refused_with_both_figures(tiny_files, length):
     model = Model(*files_of(tiny_files))
-    with pytest.raises(InputError, match=f"has {length} tokens, the program takes 1 to 24"):
+    with pytest.raises(InputError, match=f"has {length} tokens, the program takes 1 to 64"):
         next(model.generate([7] * length, 1))
 
 
