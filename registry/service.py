@@ -24,12 +24,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from registry import canonical, files, founding, lookup, releasing, site, verification, withdrawing
+from registry import canonical, files, founding, lookup, proving, releasing, site, verification, withdrawing
 from registry.artifacts import (
     Base,
     Build,
     Channel,
     Foundation,
+    Proof,
     PublishResult,
     Release,
     ReleaseResult,
@@ -126,7 +127,8 @@ class Registry:
         raise Conflict unless `replace`. Raises NotFound for a blob that is not in the store.
         """
         with self._change() as change:
-            content.require(change, self.blobs, [base.tensors, *base.files.values()])
+            prompt = [base.prompt] if base.prompt else []
+            content.require(change, self.blobs, [base.tensors, *base.files.values(), *prompt])
             founding.add_base(change, base, replace=replace)
             return lookup.base(change.session, base.fingerprint)
 
@@ -273,6 +275,19 @@ class Registry:
         with self.database.read() as session:
             return lookup.build(session, ref, foundation)
 
+    def add_proof(self, build: Build, document: Descriptor, self_test: Descriptor) -> Proof:
+        """Record a proof of a recorded build; both blobs are in the store already. The same again is a no-op.
+
+        Releases made from now on carry its self-test. Raises NotFound for a build or blob that is not recorded.
+        """
+        with self._change() as change:
+            return proving.add_proof(change, self.blobs, build, document, self_test)
+
+    def proof(self, build: Build) -> Proof | None:
+        """The newest proof of a build, None for an unproven one."""
+        with self.database.read() as session:
+            return proving.proof(session, build)
+
     def yank(self, ref: str, reason: str) -> Version:
         """No new release may take this version; live ones keep it. Raises NotFound."""
         with self._change() as change:
@@ -291,7 +306,8 @@ class Registry:
         return revoked
 
     def create_channel(self, name: str, **settings: Any) -> Channel:
-        """Make a channel. Settings: `poll_seconds` (14400), `lifetime_seconds` of a manifest (2592000).
+        """Make a channel. Settings: `poll_seconds` (14400), `lifetime_seconds` of a manifest (2592000), and
+        `require_proof` (False): refuse releases with builds that are not proven.
 
         Raises Conflict when it exists. A deleted channel's name may be used again: its sequence goes on.
         """
