@@ -165,6 +165,18 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """Evidence that a build computes what was trained: `document` holds probes and figures (exporter.proof writes it).
+
+    `self_test` is what devices replay (registry.selftest).
+    """
+
+    document: Descriptor
+    self_test: Descriptor
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
 class PublishResult:
     """What a publish came to.
 

@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 from registry import files
 from registry.errors import Conflict, IntegrityError, NotFound, PtdockError, Unavailable
 
-SCHEMA = "0001"  # the newest migration; a test compares
+SCHEMA = "0002"  # the newest migration; a test compares
 
 _LOCK = 0x7074646F636B  # "ptdock": the number of PostgreSQL's advisory lock
 _BUSY_SECONDS = 10

@@ -63,6 +63,10 @@ class IntegrityError(PtdockError):
     exit_code = 7
 
 
+class ProofFailed(IntegrityError):
+    """A build does not compute what was trained; `values` hold the figures that it was judged by."""
+
+
 class Unavailable(PtdockError):
     """Something outside is missing: torch, disk space, a lock, a network answer."""
 

@@ -22,8 +22,10 @@ from registry.digest import Descriptor, Digest
 from registry.errors import Conflict, InputError
 from registry.manifest import WHOLE, Manifest, ReleasePin
 from registry.names import check_name
+from registry.proving import require_proofs
 
 SETTINGS = {"poll_seconds": 4 * 3600, "lifetime_seconds": 30 * 86400}
+REQUIRE_PROOF = "require_proof"
 _TOKENIZERS = {"tokenizer.json": "hf-json", "tokenizer.model": "sentencepiece"}
 
 
@@ -71,13 +73,16 @@ def new_salt() -> str:
     return secrets.token_hex(16)
 
 
-def check_settings(settings: Mapping[str, Any]) -> dict[str, int]:
+def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A channel's settings with the defaults filled in. Raises InputError for unknown or impossible ones."""
-    unknown = sorted(set(settings) - set(SETTINGS))
+    known = (*SETTINGS, REQUIRE_PROOF)
+    unknown = sorted(set(settings) - set(known))
     if unknown:
-        raise InputError(f"unknown channel setting {unknown[0]!r}", hint=f"settings: {', '.join(SETTINGS)}")
+        raise InputError(f"unknown channel setting {unknown[0]!r}", hint=f"settings: {', '.join(known)}")
+    if type(settings.get(REQUIRE_PROOF, False)) is not bool:
+        raise InputError(f"{REQUIRE_PROOF} is true or false, not {settings[REQUIRE_PROOF]!r}")
     for name, value in settings.items():
-        if type(value) is not int or value < 1:
+        if name in SETTINGS and (type(value) is not int or value < 1):
             raise InputError(f"{name} is a whole number of seconds from 1, not {value!r}")
     return {**SETTINGS, **settings}
 
@@ -188,6 +193,8 @@ def create(change: Change, store: BlobStore, request: Request) -> ReleaseResult:
     session = change.session
     channel = lookup.channel(session, request.channel)
     release = _record(change, store, request)
+    if channel.settings.get(REQUIRE_PROOF):
+        require_proofs(session, release.lines)
     after = {"document": str(release.document.digest), "adapters": sorted(request.refs)}
     change.record("release.create", f"release {release.number}", after=after)
     if request.draft:
@@ -237,7 +244,7 @@ def _parts(change: Change, foundation: Digest) -> Parts:
     return Parts(found.file, templates, lookup.base(change.session, found.base))
 
 
-def create_channel(change: Change, name: str, settings: Mapping[str, int]) -> Channel:
+def create_channel(change: Change, name: str, settings: Mapping[str, Any]) -> Channel:
     """Record a channel; a deleted one comes back with another salt and goes on with its sequence."""
     check_name(name, what="channel")
     if channels.channel(change.session, name) is not None:

@@ -306,10 +306,10 @@ class Registry:
         return revoked
 
     def create_channel(self, name: str, **settings: Any) -> Channel:
-        """Make a channel. Settings: `poll_seconds` (14400), `lifetime_seconds` of a manifest (2592000), and
-        `require_proof` (False): refuse releases with builds that are not proven.
+        """Make a channel. Settings: `poll_seconds` (14400), `lifetime_seconds` of a manifest (2592000).
 
-        Raises Conflict when it exists. A deleted channel's name may be used again: its sequence goes on.
+        With `require_proof` it takes proven builds only. Raises Conflict when it exists. A deleted channel's name may
+        be used again: its sequence goes on.
         """
         checked = releasing.check_settings(settings)
         with self._change() as change:

@@ -4,7 +4,7 @@ Content is immutable and found by digest; `blobs` lists what the store keeps, an
 it, so nothing that is referenced can be deleted. Composite foreign keys carry the rules that no single row can: an
 entry of a line names its foundation once towards the line and once towards the build, so a build of another foundation
 cannot stand in it. A channel has no pointer that could be wrong: its state is its newest manifest with the arms of
-that, and manifests are only ever added. Migration 0001 adds triggers that refuse to change or remove what is immutable.
+that, and manifests are only ever added. Migrations add triggers that refuse to change or remove what is immutable.
 
 Migrations never import this module; a test compares the two.
 """
@@ -350,6 +350,18 @@ class BuildPart(Table):
     build: Mapped[int] = mapped_column(_to("builds.id"), primary_key=True)
     role: Mapped[str] = mapped_column(primary_key=True)
     blob: Mapped[Digest] = mapped_column(_to("blobs.digest"), index=True)
+
+
+class Proof(Table):
+    """Evidence for a build; the newest counts, and its self-test is the build's part of that role."""
+
+    __tablename__ = "proofs"
+    __table_args__ = (UniqueConstraint("build", "document"), _STRICT)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    build: Mapped[int] = mapped_column(_to("builds.id"))
+    document: Mapped[Digest] = mapped_column(_to("blobs.digest"), index=True)
+    self_test: Mapped[Digest] = mapped_column(_to("blobs.digest"), index=True)
+    created: Mapped[str]
 
 
 class Release(Table):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.orm import Session, aliased
 
 from registry import artifacts, names
 from registry import tables as t
 from registry.catalog.log import Change
 from registry.digest import Descriptor, Digest
-
 
 _BATCH = 500  # row ids in one statement: far below what either database takes
 
@@ -112,6 +111,13 @@ def builds_of_line(session: Session, release: int, foundation: Digest) -> dict[s
     return {build.adapter: build for build in _builds(session, query.where(here).order_by(t.Build.adapter))}
 
 
+def find_build(session: Session, wanted: artifacts.Build) -> int | None:
+    """The row of a build, when it is recorded."""
+    same = (t.Build.adapter == wanted.adapter) & (t.Build.version == wanted.version)
+    same &= (t.Build.digest == wanted.file.digest) & (t.Build.foundation == wanted.foundation)
+    return session.scalar(select(t.Build.id).where(same).order_by(t.Build.id.desc()).limit(1))
+
+
 def build_id(session: Session, of: artifacts.Build) -> int:
     """The row of a recorded build."""
     same = (t.Build.adapter == of.adapter) & (t.Build.version == of.version) & (t.Build.digest == of.file.digest)
@@ -142,6 +148,29 @@ def insert_build(change: Change, new: artifacts.Build, template: int) -> None:
     parts = [{"build": row, "role": role, "blob": part.digest} for role, part in new.parts.items()]
     if parts:
         change.session.execute(insert(t.BuildPart), parts)
+
+
+def insert_proof(change: Change, build: int, document: Digest, self_test: Digest) -> None:
+    """Record a proof of the build in this row; devices replay its self-test from now on."""
+    values = {"build": build, "document": document, "self_test": self_test, "created": change.at}
+    change.session.execute(insert(t.Proof).values(values))
+    before = (t.BuildPart.build == build) & (t.BuildPart.role == "self_test")
+    change.session.execute(delete(t.BuildPart).where(before))
+    change.session.execute(insert(t.BuildPart).values(build=build, role="self_test", blob=self_test))
+
+
+def proofs(session: Session, build: int) -> tuple[artifacts.Proof, ...]:
+    """The proofs of the build in this row, oldest first."""
+    document, test = aliased(t.Blob), aliased(t.Blob)
+    query = (
+        select(t.Proof, document.size.label("size"), test.size.label("test_size"))
+        .join(document, document.digest == t.Proof.document)
+        .join(test, test.digest == t.Proof.self_test)
+    )
+    return tuple(
+        artifacts.Proof(Descriptor(row.document, size), Descriptor(row.self_test, test_size), row.created)
+        for row, size, test_size in session.execute(query.where(t.Proof.build == build).order_by(t.Proof.id))
+    )
 
 
 def set_revoked(change: Change, revoked: Iterable[artifacts.Build], reason: str) -> None:
