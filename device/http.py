@@ -318,4 +318,5 @@ def _retry_after(response: urllib3.BaseHTTPResponse) -> float | None:
 
 
 def _reason(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    """What went wrong, short: a server's own bytes may stand in it."""
+    return (str(error) or type(error).__name__)[:200]
