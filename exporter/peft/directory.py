@@ -6,6 +6,7 @@ pickles and sub-directories are left out and named. Symbolic links are not follo
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ WEIGHTS = "adapter_model.safetensors"
 INDEX = "adapter_model.safetensors.index.json"
 PICKLE = "adapter_model.bin"
 MAX_CONFIG = 4 << 20
+MAX_NAME = 255
 MAX_ATTACHMENT = 64 << 20
 _SHARD = re.compile(r"adapter_model-\d{5}-of-\d{5}\.safetensors", re.ASCII)
 _WEIGHTS = re.compile(r".*\.(safetensors|bin|pt|pth|ckpt)", re.ASCII)
@@ -83,11 +85,12 @@ def _read_config(path: Path, findings: Findings) -> bytes | None:
 
 def _is_plain(path: Path, name: str, findings: Findings) -> bool:
     """Whether `name` is a regular file of this directory, not a link and not a way out of it."""
+    inside = Path(name).name == name and len(os.fsencode(name)) <= MAX_NAME
     file = path / name
-    if Path(name).name == name and not file.is_symlink() and file.is_file():
+    if inside and not file.is_symlink() and file.is_file():
         return True
-    if Path(name).name != name:
-        code, message, hint = "outside", f"{name!r} leaves the directory", ""
+    if not inside:
+        code, message, hint = "outside", f"{name[:MAX_NAME]!r} is no name of a file in this directory", ""
     elif file.is_symlink():
         code, message, hint = "symlink", f"{name} is a symbolic link", "copy the files themselves: cp -L"
     elif file.exists():
@@ -136,10 +139,14 @@ def _weight_map(path: Path, findings: Findings) -> dict[str, str]:
         findings.error("index-format", INDEX, error.message, hint=error.hint)
         return {}
     table: Any = document.get("weight_map") if isinstance(document, dict) else None
-    if not isinstance(table, dict) or not table or not all(isinstance(name, str) for name in table.values()):
-        findings.error("index-format", INDEX, f"{INDEX}: 'weight_map' must name a file for each tensor")
+    if not isinstance(table, dict) or not table or not all(_is_safetensors(name) for name in table.values()):
+        findings.error("index-format", INDEX, f"{INDEX}: 'weight_map' must name a safetensors file for each tensor")
         return {}
     return table
+
+
+def _is_safetensors(name: object) -> bool:
+    return isinstance(name, str) and name.endswith(".safetensors")
 
 
 def _other_weights(path: Path, findings: Findings, *, allow_pickle: bool) -> tuple[str, ...]:

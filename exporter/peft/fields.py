@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exporter.peft.findings import Findings
-from exporter.peft.patterns import compile_pattern
+from exporter.peft.patterns import compile_pattern, key_expression, layer_expression
 from registry.errors import FormatError
 
 FILE = "adapter_config.json"
@@ -113,7 +113,7 @@ class Fields:
         """`layers_pattern`, one expression or a list."""
         value = self.raw.get("layers_pattern")
         patterns = self.names("layers_pattern") if not isinstance(value, str) else (value,)
-        compiled = [self._compiles("layers_pattern", pattern) for pattern in patterns]
+        compiled = [self._compiles("layers_pattern", layer_expression(pattern)) for pattern in patterns]
         return patterns if all(compiled) else ()
 
     def pattern(self, name: str, accepted: Callable[[Any], bool], expected: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Fields:
         if not isinstance(value, dict) or not all(accepted(item) for item in value.values()):
             self.wrong(name, f"an object of name patterns, each with {expected}")
             return {}
-        compiled = [self._compiles(name, rf"(.*\.)?({key})$") for key in value]  # all of them, so that all are named
+        compiled = [self._compiles(name, key_expression(key)) for key in value]  # all of them, so that all are named
         return value if all(compiled) else {}
 
     def bias(self) -> str:

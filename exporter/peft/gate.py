@@ -28,7 +28,7 @@ from exporter.peft.replaced import Replacements
 from exporter.peft.sites import find_sites
 from exporter.peft.targets import check_targets
 from registry.digest import Descriptor, Digest
-from registry.errors import AdapterRefused
+from registry.errors import AdapterRefused, InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,23 @@ def check(
     `adapter_name` selects one of several adapters in a file; `initial` is the directory of the untrained adapter,
     with which PiSSA, OLoRA, CorDA and LoRA-GA become plain LoRA; `base_fingerprint` is the base that training saw,
     when the directory's own ptdock.json does not pin it. Only with `allow_pickle` is a `.bin` read, weights only.
-    Raises InputError when `directory` is none.
+    Raises InputError when `directory` is none, or holds a file that cannot be read.
     """
+    try:
+        return _check(directory, card, initial, base_fingerprint, allow_pickle=allow_pickle, adapter_name=adapter_name)
+    except OSError as error:  # what is not there is a finding; this is a file that cannot be read
+        raise InputError(f"{error.filename or directory}: {error.strerror}") from None
+
+
+def _check(
+    directory: Path,
+    card: Card,
+    initial: Path | None,
+    base_fingerprint: Digest | None,
+    *,
+    allow_pickle: bool,
+    adapter_name: str | None,
+) -> Checked:
     findings = Findings()
     trained = _read(directory, card, findings, allow_pickle=allow_pickle, adapter_name=adapter_name)
     if trained is None:

@@ -81,9 +81,19 @@ def _read(item: str, group: _Group, closed: _Group | None) -> None:
         group.varies = True
 
 
+def key_expression(key: str) -> str:
+    """The expression that a key of `rank_pattern` or `alpha_pattern` stands for."""
+    return rf"(.*\.)?({key})$"
+
+
+def layer_expression(pattern: str) -> str:
+    """The expression that finds a layer's `index` behind a name of `layers_pattern`."""
+    return rf"(?:^|.*?\.){pattern}\.(?P<index>\d+)\."
+
+
 def resolve(table: Iterable[str], name: str) -> str | None:
     """The first pattern key, in the table's order, that means the module `name`; None when none does."""
     for key in table:
-        if compile_pattern(rf"(.*\.)?({key})$").match(name):
+        if compile_pattern(key_expression(key)).match(name):
             return key
     return None

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from exporter.card import LINEAR_KINDS, Card, Module
 from exporter.peft.config import Config
 from exporter.peft.findings import Findings
-from exporter.peft.patterns import compile_pattern, resolve
+from exporter.peft.patterns import compile_pattern, layer_expression, resolve
 
 ADAPTABLE = LINEAR_KINDS | {"embedding"}
 _FIRST_INDEX = re.compile(r".*?\.[^.]*\.(?P<index>\d+)\.")
@@ -60,7 +60,7 @@ def _is_layer(config: Config, name: str) -> bool:
         match = _FIRST_INDEX.match(name)
         return match is not None and int(match["index"]) in config.layers
     for pattern in config.layers_pattern:
-        match = compile_pattern(rf"(?:^|.*?\.){pattern}\.(?P<index>\d+)\.").match(name)
+        match = compile_pattern(layer_expression(pattern)).match(name)
         if match:
             return int(match["index"]) in config.layers
     return False

@@ -95,11 +95,16 @@ def test_half_of_the_shards_is_no_adapter(tmp_path: Path, card: Card) -> None:
 
 
 def test_an_index_must_describe_its_shards(tmp_path: Path, card: Card) -> None:
-    assert messages(check(sharded(tmp_path / "a", weight_map={"x": "../../etc/passwd"}), card)) == [
-        "'../../etc/passwd' leaves the directory"
-    ]
-    assert messages(check(sharded(tmp_path / "b", weight_map={"x": 3}), card)) == [
-        f"{INDEX}: 'weight_map' must name a file for each tensor"
+    for name in ("../../etc/x.safetensors", "/etc/x.safetensors", "." * 300 + ".safetensors"):
+        assert messages(check(sharded(tmp_path / "a", weight_map={"x": name}), card)) == [
+            f"{name[:255]!r} is no name of a file in this directory"
+        ]
+    for value in (3, "adapter_model.bin", "optimizer.pt"):
+        assert messages(check(sharded(tmp_path / "b", weight_map={"x": value}), card)) == [
+            f"{INDEX}: 'weight_map' must name a safetensors file for each tensor"
+        ]
+    assert messages(check(sharded(tmp_path / "n", weight_map={"x": "\0.safetensors"}), card)) == [
+        "\0.safetensors is missing"
     ]
     directory = sharded(tmp_path / "c")
     table = json.loads((directory / INDEX).read_text())["weight_map"]
