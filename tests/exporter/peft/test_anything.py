@@ -52,7 +52,7 @@ def test_any_config_is_accounted_for(tmp_path: Path, card: Card, changes: dict[s
     accounted_for(check(write(tmp_path, q_tensors(), **changes), card), card)
 
 
-MODULES = [*(f"{LAYERS[0]}.{name}" for name in ("q_proj", "k_proj", "qkv_proj")), "model.norm", "lm_head"]
+MODULES = [f"{LAYERS[0]}.q_proj", f"{LAYERS[0]}.k_proj", f"{LAYERS[0]}.qkv_proj", "model.norm", "lm_head"]
 SIZES = [
     (4, 32),
     (32, 4),
