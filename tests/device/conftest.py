@@ -1,5 +1,8 @@
 """A real static tree in a directory, written with the registry's own document types."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 
@@ -107,35 +110,65 @@ def site(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def tiny_files(made_once, exported_home, bases):
-    """foundation.ptd, base.pte, pirate.pte, json.pte, tokenizer.json; other.ptd, which fits none of them."""
-    return made_once("device-files", lambda directory: _export(exported_home, bases / "plain", directory))
+def published(made_once, exported_home):
+    """A store with two adapters of one structure, trained in BF16, on the channel stable; never written to."""
 
+    def make(directory):
+        home = directory / "home"
+        shutil.copytree(exported_home, home)
+        registry = Registry.open(home)
+        for seed, name in enumerate(["pirate", "json"]):
+            options = PublishOptions(foundation="plain", name=name)
+            publish(registry, write_adapter(directory / name, seed), options)
+        registry.create_channel("stable")
+        registry.create_release("stable", ["pirate@1.0.0", "json@1.0.0"])
 
-def _export(home, base, directory):
-    from exporter.base import read_base
-    from exporter.export import Job, export_template
-    from exporter.publish import card_of
-    from exporter.recipe import Recipe
-    from exporter.structure import parse_spec
+    from exporter.publish import PublishOptions, publish
     from registry.service import Registry
 
-    registry = Registry.open(home)
-    foundation = registry.foundation("plain")
-    (program,) = registry.templates(foundation.file.digest)
-    (directory / "base.pte").write_bytes(registry.blobs.read(program.hollow.digest))
-    data = registry.blobs.read(foundation.file.digest)
-    (directory / "foundation.ptd").write_bytes(data)
-    (directory / "other.ptd").write_bytes(with_another_embedding(data))
-    (directory / "tokenizer.json").write_bytes((base / "tokenizer.json").read_bytes())
-    card = card_of(registry, foundation)
-    job = Job(read_base(base), Recipe(), program.context, lambda _: None)
-    template = export_template(job, parse_spec("r4:all-linear", card), card)
-    for seed, name in enumerate(["pirate", "json"]):
-        values = np.random.default_rng(seed).normal(0, 0.5, template.table.factor_bytes // 4)
-        factors = values.astype(np.float32).tobytes()
-        written = relink(hollow(template.program, template.table), template.table, factors)
-        (directory / f"{name}.pte").write_bytes(written)
+    return made_once("published", make) / "home"
+
+
+def write_adapter(directory, seed):
+    """A PEFT adapter for the q_proj of both layers, as training in BF16 leaves it."""
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(seed)
+    tensors = {
+        f"base_model.model.model.layers.{layer}.self_attn.q_proj.{part}.weight": torch.randn(shape).bfloat16()
+        for layer in (0, 1)
+        for part, shape in (("lora_A", (4, 32)), ("lora_B", (32, 4)))
+    }
+    directory.mkdir()
+    save_file(tensors, directory / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "target_modules": ["q_proj"]}
+    (directory / "adapter_config.json").write_text(json.dumps(config))
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tiny_files(made_once, published, bases):
+    """foundation.ptd, base.pte, pirate.pte, json.pte, tokenizer.json; other.ptd, which fits none of them."""
+    from registry.service import Registry
+
+    def make(directory):
+        registry = Registry.open(published)
+        foundation = registry.foundation("plain")
+        base = next(each for each in registry.templates(foundation.file.digest) if not each.structure["modules"])
+        data = registry.blobs.read(foundation.file.digest)
+        found = {
+            "foundation.ptd": data,
+            "other.ptd": with_another_embedding(data),
+            "base.pte": registry.blobs.read(base.hollow.digest),
+            "tokenizer.json": (bases / "plain" / "tokenizer.json").read_bytes(),
+        }
+        for name in ("pirate", "json"):
+            found[f"{name}.pte"] = registry.blobs.read(registry.build(f"{name}@1.0.0").file.digest)
+        for name, content in found.items():
+            (directory / name).write_bytes(content)
+
+    return made_once("device-files", make)
 
 
 def with_another_embedding(foundation: bytes) -> bytes:
