@@ -7,6 +7,7 @@ truncation of the last call), so raw bytes decide only equality. Pure; formats: 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ FILES = (
     "chat_template.json",
     GENERATION,
 )
+_ID = re.compile(r"[0-9]{1,9}", re.ASCII)
 _RULES = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 Files = Mapping[str, bytes]
 
@@ -37,15 +39,16 @@ def describe(files: Files) -> TokenizerCard | None:
     source = vocabulary_file(files)
     if source is None:
         return None
-    document = read_object(files, TOKENIZER) if source == TOKENIZER else {}
+    document = read_object(files, TOKENIZER)
+    ids = token_ids(document)
     return TokenizerCard(
         files={name: Digest.of(data) for name, data in sorted(files.items()) if name in FILES},
         source=source,
-        vocabulary=_vocabulary(document) if document else Digest.of(files[source] + files.get("merges.txt", b"")),
-        size=len(token_ids(document)) or None,
+        vocabulary=_vocabulary(document, ids) if document else Digest.of(files[source] + files.get("merges.txt", b"")),
+        size=len(ids) or None,
         rules=_rules(document) if document else None,
         chat_template=_digest(chat_template(files)),
-        eos=eos_ids(files),
+        eos=_ends(files, ids or _listed_ids(files)),
     )
 
 
@@ -92,12 +95,12 @@ def _model(document: Mapping[str, Any]) -> dict[str, Any]:
     return model if isinstance(model, dict) else {}
 
 
-def _vocabulary(document: Mapping[str, Any]) -> Digest:
+def _vocabulary(document: Mapping[str, Any], ids: Mapping[str, int]) -> Digest:
     """What decides ids: the model's type, its tokens with ids (and scores), its merges in order."""
     model = _model(document)
     merges = [" ".join(map(str, pair)) if isinstance(pair, list) else pair for pair in _items(model, "merges")]
     scores = model["vocab"] if isinstance(model.get("vocab"), list) else None
-    return Digest.of(canonical.dumps([model.get("type"), token_ids(document), scores, merges]))
+    return Digest.of(canonical.dumps([model.get("type"), ids, scores, merges]))
 
 
 def _rules(document: Mapping[str, Any]) -> Digest:
@@ -136,24 +139,25 @@ def special_tokens(files: Files) -> dict[str, str]:
 
 def eos_ids(files: Files) -> tuple[int, ...]:
     """The ids that end an answer: generation_config.json's, and the tokenizer's eos_token where its id is known."""
+    return _ends(files, token_ids(read_object(files, TOKENIZER)) or _listed_ids(files))
+
+
+def _ends(files: Files, ids: Mapping[str, int]) -> tuple[int, ...]:
     listed = read_object(files, GENERATION).get("eos_token_id")
     numbers = listed if isinstance(listed, list) else [listed]
-    ids = {number for number in numbers if type(number) is int and number >= 0}
+    ends = {number for number in numbers if type(number) is int and number >= 0}
     eos = special_tokens(files).get("eos_token")
-    known = _known_ids(files).get(eos) if eos is not None else None
-    return tuple(sorted(ids | ({known} if known is not None else set())))
+    return tuple(sorted(ends | ({ids[eos]} if eos is not None and eos in ids else set())))
 
 
-def _known_ids(files: Files) -> dict[str, int]:
-    """Token ids from `tokenizer.json`, else from the few that the config lists."""
-    if TOKENIZER in files:
-        return token_ids(read_object(files, TOKENIZER))
+def _listed_ids(files: Files) -> dict[str, int]:
+    """The few token ids that the config lists."""
     decoder = read_object(files, CONFIG).get("added_tokens_decoder")
     entries = decoder.items() if isinstance(decoder, dict) else ()
     return {
         entry["content"]: int(number)
         for number, entry in entries
-        if number.isdecimal() and isinstance(entry, dict) and isinstance(entry.get("content"), str)
+        if _ID.fullmatch(number) and isinstance(entry, dict) and isinstance(entry.get("content"), str)
     }
 
 
