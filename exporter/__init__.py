@@ -1,0 +1,12 @@
+"""How artifacts are made. An adapter's way through this package: check, fold, template, relink, link, publish.
+
+- `base` reads a checkpoint, `recipe` says how it is exported, `architecture` what its decoder computes
+- `peft` is the gate: what an adapter means, or everything that is wrong with it
+- `fold` turns what was trained into the factors that programs hold; `structure` says which factors there are
+- `relocation` finds them in an exported program, `relink` writes others there
+- `foundation` and `publish` join all this with the registry
+
+Only `decoder`, `lora`, `lower`, `export` and their kin import torch, and nothing imports those before an export is due:
+
+    published = publish(registry, Path("runs/pirate"), PublishOptions(foundation="smollm2", name="pirate"))
+"""
