@@ -44,7 +44,7 @@ class Template:
     def _compiled(self) -> Any:
         try:
             from jinja2 import TemplateError  # noqa: PLC0415  only publishing needs it
-            from jinja2.ext import loopcontrols  # noqa: PLC0415
+            from jinja2.ext import Extension, loopcontrols  # noqa: PLC0415
             from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
         except ModuleNotFoundError:
             raise Unavailable("reading a chat template needs jinja2", hint="pip install 'ptdock[export]'") from None
@@ -52,16 +52,30 @@ class Template:
         def raise_exception(message: str) -> None:
             raise TemplateError(message)
 
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        class Generation(Extension):
+            """`{% generation %}` marks, for training, what the model wrote; its body is rendered as it is."""
+
+            tags = {"generation"}  # noqa: RUF012  jinja's own spelling
+
+            def parse(self, parser: Any) -> Any:
+                next(parser.stream)
+                return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+        extensions = [loopcontrols, Generation]
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
         environment.globals["raise_exception"] = raise_exception
-        return environment.from_string(self.text)
+        try:
+            return environment.from_string(self.text)
+        except Exception as error:  # noqa: BLE001  not a template, or one of unknown tags
+            raise TemplateRefusedError(str(error)) from None
 
     def render(self, messages: Sequence[Message], *, generation: bool) -> str:
         """What the template makes of `messages`. Raises TemplateRefusedError, Unavailable without jinja2."""
         rows = [{"role": message.role, "content": message.content} for message in messages]
-        compiled = self._compiled
         try:
-            return str(compiled.render(messages=rows, add_generation_prompt=generation, **self.special_tokens))
+            return str(self._compiled.render(messages=rows, add_generation_prompt=generation, **self.special_tokens))
+        except Unavailable:
+            raise
         except Exception as error:  # noqa: BLE001  a template is a program: it may raise anything
             raise TemplateRefusedError(str(error)) from None
 
