@@ -62,10 +62,19 @@ def _adapt(name: str, plain: nn.Module, shape: ModuleStructure, own: dict[str, n
 
 def _replace(plain: nn.Module, own: dict[str, nn.Parameter]) -> nn.Module:
     """The same module with its own weight or bias, sharing nothing with a tied twin."""
+    if isinstance(plain, nn.Embedding):
+        return _replaced_embedding(own["weight"])
     copy = plain.__class__.__new__(plain.__class__)
     copy.__dict__.update(plain.__dict__)
     copy._parameters = dict(plain._parameters) | own  # noqa: SLF001  nn.Module offers no public shallow copy
     return copy
+
+
+def _replaced_embedding(weight: nn.Parameter) -> nn.Embedding:
+    """A plain embedding, also where the base's own is quantized."""
+    embedding = nn.Embedding.from_pretrained(weight)
+    embedding.weight = weight  # from_pretrained wraps it anew, and factors are known by identity
+    return embedding
 
 
 class AdaptedLinear(nn.Linear):
@@ -116,14 +125,19 @@ class AdaptedEmbedding(nn.Embedding):
     def __init__(self, plain: nn.Embedding, own: dict[str, nn.Parameter], rows: tuple[int, ...]) -> None:
         nn.Module.__init__(self)
         self.num_embeddings, self.embedding_dim = plain.num_embeddings, plain.embedding_dim
-        self.padding_idx, self.weight = plain.padding_idx, plain.weight
+        self.padding_idx, self.plain = plain.padding_idx, plain
         self.lora_embedding_A, self.lora_embedding_B = own.get("lora_embedding_A"), own.get("lora_embedding_B")
         self.rows = own.get("rows")
         if self.rows is not None:
             self.register_buffer("row_ids", torch.tensor(rows), persistent=False)
 
+    @property
+    def weight(self) -> torch.Tensor:
+        """The base's."""
+        return self.plain.weight
+
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        x = functional.embedding(ids, self.weight)
+        x = self.plain(ids)  # its own lookup: the base may be quantized
         if self.lora_embedding_A is not None:
             low = functional.embedding(ids, self.lora_embedding_A.t())
             x = x + functional.linear(low, self.lora_embedding_B)
@@ -139,8 +153,13 @@ class RowHead(nn.Module):
 
     def __init__(self, plain: nn.Module, rows: nn.Parameter, row_ids: torch.Tensor) -> None:
         super().__init__()
-        self.plain, self.weight, self.rows = plain, plain.weight, rows
+        self.plain, self.rows = plain, rows
         self.register_buffer("row_ids", row_ids, persistent=False)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The base's."""
+        return self.plain.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         logits = self.plain(x)
@@ -152,5 +171,11 @@ def _follow_rows(root: nn.Module, structure: Structure) -> None:
     for name, shape in structure.modules.items():
         embedding = root.get_submodule(name)
         head = getattr(root, "lm_head", None)
-        if shape.rows and isinstance(head, nn.Module) and head.weight is embedding.weight:
+        if shape.rows and isinstance(head, nn.Module) and _tied(root, structure, embedding):
             root.lm_head = RowHead(head, embedding.rows, embedding.row_ids)
+
+
+def _tied(root: nn.Module, structure: Structure, embedding: nn.Module) -> bool:
+    """Whether the head has the embedding's weight, or had it until each was quantized in its own way."""
+    replaced = "lm_head" in structure.modules and structure.modules["lm_head"].weight
+    return root.lm_head.weight is embedding.weight or (getattr(root, "tied", False) and not replaced)

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from registry.errors import InputError
+from exporter.reading import Document
+from registry.errors import FormatError, InputError
 
 GRAPH = 1
 """Raised whenever the emitted graph changes, so that templates of two graphs are never mixed up."""
@@ -26,6 +27,10 @@ NO_SHARED_FOUNDATION = {
     "aoti": "AOTInductor compiles the weights into its shared library",
 }
 
+GROUP_SIZES = (32, 64, 128)
+DEFAULT_GROUP_SIZE = 32
+EMBEDDING_BITS = (4, 8)
+
 
 def installed_versions() -> dict[str, str]:
     """The versions of torch and executorch here; empty where the export extra is not installed."""
@@ -36,6 +41,30 @@ def installed_versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """8da4w: int8 activations per token, int4 weights in groups of `group_size` along a linear's inputs.
+
+    `embedding_bits` is 4 or 8, in groups of the same size; None leaves embeddings as they are.
+    """
+
+    group_size: int = DEFAULT_GROUP_SIZE
+    embedding_bits: int | None = None
+    mode: str = "8da4w"
+
+    @classmethod
+    def from_json(cls, entry: Document) -> Quantization:
+        """Read a recipe's member `quantization`. Raises FormatError."""
+        entry.choice("mode", ("8da4w",))
+        found = cls(entry.count("group_size"), entry.optional_count("embedding_bits"))
+        if found.group_size not in GROUP_SIZES or found.embedding_bits not in (None, *EMBEDDING_BITS):
+            raise FormatError(
+                f"{entry.where}: groups of {found.group_size} and embeddings of {found.embedding_bits} bits",
+                hint="group_size is 32, 64 or 128, embedding_bits 4, 8 or null",
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +86,68 @@ class Recipe:
         """The recipe of a recorded foundation, with the libraries and the graph of this installation."""
         return cls(document["dtype"], document["backend"], document["quantization"])
 
+    @classmethod
+    def from_json(cls, document: Any) -> Recipe:
+        """Read a recipe that someone kept, alone or inside what `foundation show --json` prints.
+
+        Libraries and graph are this installation's. Raises FormatError, or InputError for what cannot be exported.
+        """
+        top = Document(document, "recipe")
+        recipe = top.part("recipe") if top.has("recipe") else top
+        recipe.schema(1)
+        check_backend(recipe.text("backend"))
+        entry = recipe.optional_object("quantization")
+        quantization = Quantization.from_json(entry) if entry else None
+        return recipe_of(recipe.choice("dtype", ("F32", "F16")), quantization)
+
+    @property
+    def quantized(self) -> Quantization | None:
+        """How weights are quantized; None where they are plain."""
+        return Quantization(**self.quantization) if self.quantization else None
+
     @property
     def factor_dtype(self) -> str:
         """What LoRA factors are stored as: fp32 beside quantized weights, else the weights' own dtype."""
         return "F32" if self.quantization else self.dtype
+
+
+def recipe_of(dtype: str, quantization: Quantization | None) -> Recipe:
+    """The recipe of these choices (dtype F32 or F16). Raises InputError for fp16 beside quantized weights."""
+    if quantization and dtype != "F32":
+        raise InputError(
+            "a quantized foundation computes in fp32, so its norms and factors are fp32 too",
+            hint=f"leave --dtype out: --qmode {quantization.mode} decides how weights are stored",
+            dtype=dtype,
+        )
+    return Recipe(dtype, quantization=asdict(quantization) if quantization else None)
+
+
+def check_quantization(mode: str | None, group_size: int | None, embedding_bits: int | None) -> Quantization | None:
+    """What --qmode, --group-size and --embedding-bits ask for; None without a mode. Raises InputError."""
+    if mode is None:
+        for option, value in (("--group-size", group_size), ("--embedding-bits", embedding_bits)):
+            if value is not None:
+                raise InputError(
+                    f"{option} says how to quantize, but not that", hint=f"add --qmode 8da4w {option} {value}"
+                )
+        return None
+    if mode != "8da4w":
+        raise InputError(
+            f"weights cannot be quantized as {mode!r}",
+            hint="use --qmode 8da4w: XNNPACK's int4 weights in groups, int8 activations",
+            qmode=mode,
+        )
+    size = DEFAULT_GROUP_SIZE if group_size is None else group_size
+    return Quantization(
+        _one_of("--group-size", size, GROUP_SIZES),
+        None if embedding_bits is None else _one_of("--embedding-bits", embedding_bits, EMBEDDING_BITS),
+    )
+
+
+def _one_of(option: str, value: int, allowed: tuple[int, ...]) -> int:
+    if value not in allowed:
+        raise InputError(f"{option} {value}", hint=f"{option} is one of {', '.join(map(str, allowed))}", actual=value)
+    return value
 
 
 def check_backend(name: str) -> str:

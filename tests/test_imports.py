@@ -32,6 +32,7 @@ TORCH_MODULES = {
     "exporter.decoder",
     "exporter.lora",
     "exporter.lower",
+    "exporter.quantize",
     "exporter.export",
     "exporter.proof",
     "exporter.peft.pickled",
