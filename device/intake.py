@@ -105,4 +105,5 @@ def _other_bytes(source: Source, blob: Descriptor, actual: Descriptor) -> Integr
         hint="nothing of it was kept; the source is damaged: publish it again, or sync from another",
         expected=blob.to_json(),
         actual=actual.to_json(),
+        reason="digest",
     )

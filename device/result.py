@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from device.store import DeviceStore
 from registry.device_state import ActiveSet, DeviceState
+from registry.errors import FormatError, InputError, IntegrityError, NotFound, PtdockError, Unavailable
 from registry.plan import Plan
 from registry.release import AdapterEntry
 
@@ -42,11 +43,13 @@ class ChannelResult:
     """What became of one channel.
 
     `outcome` is `activated` (another set is active now), `repaired` (files were missing or damaged), `unchanged`, or
-    `failed` with the `error`'s message. `release` and `adapters` (name to version) are what is active now.
+    `failed` with the `error`'s message. `code` is the outcome, or why it failed (`code_of`). `release` and `adapters`
+    (name to version) are what is active now.
     """
 
     channel: str
     outcome: str
+    code: str
     release: int | None
     adapters: dict[str, str]
     error: str | None = None
@@ -56,6 +59,7 @@ class ChannelResult:
         return {
             "channel": self.channel,
             "outcome": self.outcome,
+            "code": self.code,
             "release": self.release,
             "adapters": self.adapters,
             "error": self.error,
@@ -74,3 +78,24 @@ class SyncResult:
     plan: Plan
     fetched: int
     poll_seconds: int
+
+
+CODES: tuple[tuple[type[PtdockError], str], ...] = (
+    (FormatError, "format"),
+    (InputError, "input"),
+    (NotFound, "not-found"),
+    (IntegrityError, "integrity"),
+    (Unavailable, "unavailable"),
+)
+
+
+def code_of(error: PtdockError) -> str:
+    """A failure's stable code, for programs and for what a device may report: nothing of it names a path or a person.
+
+    The plan's reason where it refused (`older`, `expired`, `no-room`, …), `digest` for bytes that are not the pinned
+    ones, `self-test`, and otherwise the error's kind.
+    """
+    reason = error.values.get("reason")
+    return (
+        reason if isinstance(reason, str) else next((code for kind, code in CODES if isinstance(error, kind)), "error")
+    )

@@ -54,4 +54,5 @@ def _judge(entry: AdapterEntry, test: SelfTest, agreed: int) -> None:
             hint="the set was not activated; tell its publisher which device this is",
             agreed=agreed,
             positions=test.positions,
+            reason="self-test",
         )

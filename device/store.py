@@ -79,6 +79,11 @@ class DeviceStore:
         """Delete a blob and its unfinished download, where there are any."""
         with files.translated(self.root):
             files.unlink(self.path(digest))
+        self.remove_partial(digest)
+
+    def remove_partial(self, digest: Digest) -> None:
+        """Delete a blob's unfinished download, where there is one."""
+        with files.translated(self.root):
             files.unlink(self.partial(digest))
 
     def leftovers(self, before: float) -> list[Path]:

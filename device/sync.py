@@ -20,7 +20,7 @@ from device.activation import accepted, forgetting, refusing, switched
 from device.checks import Checks
 from device.fetching import Fetcher, foundations_of
 from device.manage import check_whole, surveyed
-from device.result import ChannelResult, Options, SyncResult
+from device.result import ChannelResult, Options, SyncResult, code_of
 from device.sets import kept_sets, with_channel
 from device.source import Source
 from device.store import DeviceStore
@@ -90,8 +90,9 @@ class _Sync:
         if answer.order != "beside":
             self._delete(answer.delete)
         self._switch(answer)
-        if answer.order == "beside" and not self.failures:
-            self._delete(answer.delete)
+        if not self.failures:
+            self._delete(answer.delete if answer.order == "beside" else ())
+            self._drop_unfinished()
         self.checks.save()
         return self._result(channels, answer, manifests)
 
@@ -190,6 +191,11 @@ class _Sync:
         for digest in gone:
             self.store.remove(digest)
 
+    def _drop_unfinished(self) -> None:
+        """All that was wanted is here: what is begun belongs to an offer that is gone."""
+        for digest in self.store.unfinished():
+            self.store.remove_partial(digest)
+
     def _result(self, channels: Sequence[str], answer: Plan, manifests: Sequence[Manifest]) -> SyncResult:
         results = tuple(self._channel_result(name) for name in channels)
         if self.failures:
@@ -211,6 +217,7 @@ class _Sync:
         return ChannelResult(
             channel=name,
             outcome="failed" if error else self.outcomes.get(name, "unchanged"),
+            code=code_of(error) if error else self.outcomes.get(name, "unchanged"),
             release=active.release if active else None,
             adapters={entry.name: entry.version for entry in active.line.adapters} if active else {},
             error=error.message if error else None,

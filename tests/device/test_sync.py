@@ -16,7 +16,7 @@ from device.sync import Options, sync
 from registry import files
 from registry.device_state import DeviceState
 from registry.digest import Descriptor
-from registry.errors import Conflict, FormatError, InputError, IntegrityError, NotFound, Unavailable
+from registry.errors import Conflict, FormatError, InputError, IntegrityError, NotFound, PtdockError, Unavailable
 from registry.manifest import Arm
 from registry.site import blob_path
 
@@ -465,6 +465,29 @@ def test_status_is_json(site, phone):
     assert answer["channels"]["stable"]["active"]["release"] == 1
     assert answer["damage"][0]["what"] == "adapter pirate@1.0.0"
     assert answer["damage"][0]["digest"] == str(Descriptor.of(b"arr").digest)
+
+
+@pytest.mark.parametrize("spoil", ["digest", "not-found", "format"])
+def test_a_failure_has_a_code_for_programs(site, phone, spoil):
+    publish(site, pirate="arr")
+    if spoil == "digest":
+        flip(site.blob_file(b"arr"))
+    elif spoil == "not-found":
+        site.blob_file(b"arr").unlink()
+    else:
+        (site.root / manifest_path("stable")).write_bytes(b"{}")
+    with pytest.raises(PtdockError) as caught:
+        pull(site, phone)
+    (channel,) = caught.value.values["channels"]
+    assert (channel["outcome"], channel["code"]) == ("failed", spoil)
+
+
+def test_a_download_that_nobody_wants_any_more_is_dropped(site, phone):
+    publish(site, pirate="arr")
+    store = DeviceStore.create(phone)
+    store.partial(Descriptor.of(b"another").digest).write_bytes(b"ano")
+    pull(site, phone)
+    assert store.unfinished() == {}
 
 
 def test_progress_ends_at_the_total(site, phone):
