@@ -19,11 +19,17 @@ _WHAT = "XNNPACK delegate"
 _HEADER = struct.Struct("<4s4sHIIIQ")  # zeros, magic, length, FlatBuffer offset and size, constants' offset and size
 _PLAIN = {1: "F32", 2: "F16", 12: "I32", 14: "BF16"}  # XNNDatatype's dense, unquantized members
 _TENSOR, _QUANTIZED = 1, 2  # members of the union XValueUnion
+_INT4_GROUPS = 10  # XNNDatatype's xnn_datatype_qbint4
+_GROUP_QUANT = 4  # the member PerChannelGroupQuant of the union XNNQuantParams
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Named data of a delegate: key, size in bytes, and its layout where XNNPACK reads it as a plain dense tensor."""
+    """Named data of a delegate: key, size in bytes, and its layout where it is a dense tensor.
+
+    int4 weights are two columns a byte, so U8 (out, in / 2), the even column in the low half; 8 stands for zero. Their
+    scales are BF16 (out, groups).
+    """
 
     key: str
     size: int
@@ -53,16 +59,37 @@ def _locate(view: memoryview, payload: Span) -> Span:
 
 
 def _layouts(graph: Table) -> dict[int, Layout]:
-    """By constant index: the layouts of the values that are plain dense tensors."""
+    """By constant index: the layouts of the values that are dense tensors."""
     found: dict[int, Layout] = {}
     for value in graph.tables(2):
-        kind, tensor = value.union(0)
-        if kind != _TENSOR or tensor is None:
-            continue
-        index, dtype, dims = tensor.scalar(3, "I"), _PLAIN.get(tensor.scalar(0, "h")), tensor.numbers(2, "I")
-        if index and dtype and len(dims) <= MAX_RANK:
-            found[index] = Layout(dtype, dims, tuple(range(len(dims))))
+        kind, table = value.union(0)
+        if table is not None and kind in {_TENSOR, _QUANTIZED}:
+            found |= _plain(table) if kind == _TENSOR else _int4_groups(table)
     return found
+
+
+def _plain(tensor: Table) -> dict[int, Layout]:
+    index, dtype, dims = tensor.scalar(3, "I"), _PLAIN.get(tensor.scalar(0, "h")), tensor.numbers(2, "I")
+    return {index: _dense(dtype, dims)} if index and dtype and len(dims) <= MAX_RANK else {}
+
+
+def _int4_groups(value: Table) -> dict[int, Layout]:
+    """The packed values and the scales of an int4 weight in groups; nothing for other quantized tensors."""
+    tensor, (kind, quantization) = value.table(0), value.union(1)
+    if tensor is None or quantization is None or kind != _GROUP_QUANT or tensor.scalar(0, "h") != _INT4_GROUPS:
+        return {}
+    dims, group = tensor.numbers(2, "I"), quantization.scalar(2, "i")
+    if len(dims) != 2 or group < 1:
+        return {}
+    data, scales = tensor.scalar(3, "I"), quantization.scalar(4, "I")
+    return {
+        data: _dense("U8", (dims[0], (dims[1] + 1) // 2)),
+        scales: _dense("BF16", (dims[0], dims[1] // group)),
+    }
+
+
+def _dense(dtype: str, dims: tuple[int, ...]) -> Layout:
+    return Layout(dtype, dims, tuple(range(len(dims))))
 
 
 def _constants(graph: Table) -> Iterator[Constant]:
