@@ -6,14 +6,22 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exporter.peft.adapter import Floats
+from exporter.unpack_weights import embedding_values, from_bf16, linear_values, scaled
 from registry.artifacts import ExternalTensor, Foundation
 from registry.errors import InputError
 from registry.formats import Buffer, mapped
 from registry.service import Registry
 
-_KINDS: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2")}
+_STORED: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+}
 
 
 class FoundationRows:
@@ -31,17 +39,29 @@ class FoundationRows:
         return {name: tensor for tensor in self._foundation.tensors for name in tensor.names}
 
     def rows(self, module: str, start: int, stop: int) -> Floats:
-        """Rows `start:stop` of `<module>.weight`, fp32. Raises InputError for a weight that is absent or quantized."""
-        name = f"{module}.weight"
+        """Rows `start:stop` of `<module>.weight`, fp32, dequantized where packed. Raises InputError without it."""
+        weight = self._tensor(f"{module}.weight")
+        block = self._block(weight, start, stop)
+        if weight.dtype in {"F32", "F16"}:
+            return block.astype(np.float32)
+        scale = self._tensor(f"{module}.weight_scale")
+        scales = self._block(scale, start, stop)
+        outside = weight.key.startswith("tensor_")  # no delegate's: an embedding in ExecuTorch's own packing
+        values = embedding_values(block) if outside else linear_values(block)
+        return scaled(values, from_bf16(scales) if scale.dtype == "BF16" else scales)
+
+    def _tensor(self, name: str) -> ExternalTensor:
         tensor = self._tensors.get(name)
-        if tensor is None or tensor.dtype not in _KINDS or self._foundation.recipe["quantization"]:
+        if tensor is None or tensor.dtype not in _STORED:
             raise InputError(
-                f"{name} cannot be read from this foundation",
-                hint="publish on a foundation whose weights are not quantized",
+                f"this foundation holds no {name}",
+                hint="ptdock foundation show NAME --tensors lists what it holds",
                 tensor=name,
             )
-        kind, width = _KINDS[tensor.dtype], int(np.prod(tensor.shape[1:], dtype=np.int64))
+        return tensor
+
+    def _block(self, tensor: ExternalTensor, start: int, stop: int) -> NDArray[Any]:
+        kind, width = _STORED[tensor.dtype], int(np.prod(tensor.shape[1:], dtype=np.int64))
         at = tensor.offset + start * width * kind.itemsize
         block = np.frombuffer(self._file, kind, count=(stop - start) * width, offset=at)
-        rows: Floats = block.reshape(stop - start, *tensor.shape[1:]).astype(np.float32)
-        return rows
+        return block.reshape(stop - start, *tensor.shape[1:])
