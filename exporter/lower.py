@@ -1,15 +1,17 @@
 """One `torch.export`, one lowering, through ExecuTorch's public calls. Imports torch and executorch.
 
 A base tensor leaves the program in one of two ways, and either way its key certifies its content: XNNPACK names
-what it takes by the SHA-256 of the bytes; what stays outside the delegates (the embedding) is renamed to a
-hash of dtype, sizes, dimension order and bytes before emission. A name never decides what is loaded.
+what it takes by the SHA-256 of the bytes; what stays outside the delegates (the embedding, and every weight inside a
+higher-order operator, whose branches get it as an operand) is renamed to a hash of dtype, sizes, dimension order and
+bytes before emission. A name never decides what is loaded.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,23 @@ from registry.links import tensor_key
 TAG = "foundation"
 """ExecuTorch writes the tensors that carry this tag to `<tag>.ptd`."""
 
-DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.int8: "I8", torch.uint8: "U8"}
+DTYPES = {
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float64: "F64",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+CHANNELS_LAST = (0, 2, 3, 1)
+"""XNNPACK's order of a convolution's weight."""
+
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +57,15 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A program and what it asks for: `names` maps each external key to the base's names for that tensor."""
+    """A program and what it asks for: `names` maps each external key to the base's names for that tensor.
+
+    `unused` names the module's constants that nothing that is computed needs.
+    """
 
     program: bytes
     foundation: Path | None
     names: Mapping[str, tuple[str, ...]]
+    unused: frozenset[str] = frozenset()
 
 
 def lower(
@@ -52,16 +74,19 @@ def lower(
     *,
     factors: frozenset[str],
     foundation_dir: Path | None,
-    progress: Callable[[str], None],
+    progress: Progress,
+    packed: Iterable[tuple[str, torch.Tensor]] = (),
 ) -> Lowered:
     """Export `module`; every constant of it but `factors` (by fully qualified name) goes to the foundation.
 
-    With `foundation_dir` the `.ptd` is written there. `progress` gets each phase's name as it begins.
+    With `foundation_dir` the `.ptd` is written there, and named: `packed` are names and stored forms of what XNNPACK
+    stores otherwise than the module holds it. `progress` gets each phase's name as it begins.
     """
     base = dict(_base_tensors(module, factors))
     logging.getLogger("executorch").setLevel(logging.ERROR)  # the pair of calls below prints a deprecation notice
     progress("tracing")
-    program = torch.export.export(module, example.inputs, dynamic_shapes=example.dynamic_shapes, strict=False)
+    program = written_out(trace(module, example))
+    unused = frozenset(_unused(program))
     partitioner = _TaggingPartitioner(frozenset(base))
     progress("converting to the edge dialect")
     edge = to_edge(program, compile_config=_edge_config(partitioner, program), constant_methods=dict(example.constants))
@@ -75,8 +100,40 @@ def lower(
     )
     if foundation_dir is not None:
         executorch.write_tensor_data_to_file(str(foundation_dir))
-    path = foundation_dir / f"{TAG}.ptd" if foundation_dir else None
-    return Lowered(bytes(executorch.buffer), path, _names(base))
+    if foundation_dir is None:
+        return Lowered(bytes(executorch.buffer), None, {}, unused)
+    names = _names([*base.items(), *packed])
+    return Lowered(bytes(executorch.buffer), foundation_dir / f"{TAG}.ptd", names, unused)
+
+
+def trace(module: torch.nn.Module, example: Example) -> ExportedProgram:
+    """The module's graph with its weights as inputs, on the example's inputs."""
+    return torch.export.export(module, example.inputs, dynamic_shapes=example.dynamic_shapes, strict=False)
+
+
+def written_out(program: ExportedProgram) -> ExportedProgram:
+    """The same program with GELU's tanh form in full: XNNPACK's own GELU ignores `approximate` (error 4e-4)."""
+    gelu = torch.ops.aten.gelu.default
+    nodes = (node for graph in graphs(program) for node in graph.nodes)
+    if not any(node.target is gelu and node.kwargs.get("approximate") == "tanh" for node in nodes):
+        return program
+    return program.run_decompositions({gelu: _gelu})
+
+
+def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    if approximate != "tanh":
+        return NotImplemented
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+def graphs(program: ExportedProgram) -> Iterator[torch.fx.Graph]:
+    """The program's graph and those of the branches and loops inside."""
+    yield from (part.graph for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule))
+
+
+def _unused(program: ExportedProgram) -> Iterator[str]:
+    idle = {node.name for node in program.graph.nodes if node.op == "placeholder" and not node.users}
+    yield from (str(spec.target) for spec in _constant_specs(program) if spec.arg.name in idle)
 
 
 def _edge_config(partitioner: XnnpackPartitioner, program: ExportedProgram) -> EdgeCompileConfig:
@@ -140,10 +197,17 @@ def _raw(tensor: torch.Tensor) -> memoryview:
     return memoryview(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())
 
 
-def _names(base: Mapping[str, torch.Tensor]) -> dict[str, tuple[str, ...]]:
-    """Both keys that a base tensor can have, with all the names that share its bytes."""
+def _names(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, tuple[str, ...]]:
+    """All keys that each tensor can have, with all the names that share its bytes."""
     found: dict[str, list[str]] = {}
-    for name, tensor in base.items():
-        for key in (hashlib.sha256(_raw(tensor)).hexdigest(), _undelegated_key(tensor)):
+    for name, tensor in tensors:
+        for key in _keys(tensor):
             found.setdefault(key, []).append(name)
     return {key: tuple(names) for key, names in found.items()}
+
+
+def _keys(tensor: torch.Tensor) -> Iterator[str]:
+    digest = hashlib.sha256(_raw(tensor)).hexdigest()
+    yield from (digest, f"scale_{digest}", _undelegated_key(tensor))
+    if tensor.ndim == len(CHANNELS_LAST):
+        yield hashlib.sha256(_raw(tensor.permute(CHANNELS_LAST))).hexdigest()

@@ -33,8 +33,13 @@ TORCH_MODULES = {
     "exporter.lora",
     "exporter.lower",
     "exporter.quantize",
+    "exporter.decoder_export",
     "exporter.export",
+    "exporter.module_export",
+    "exporter.module_table",
     "exporter.proof",
+    "exporter.reference",
+    "exporter.session",
     "exporter.peft.pickled",
     "device.run",
 }

@@ -112,7 +112,7 @@ def test_every_template_exports_to_the_same_bytes_again(tiny: Tiny) -> None:
 
 
 def test_the_foundation_is_the_same_file_for_every_context_and_export(tiny: Tiny, tmp_path: Path) -> None:
-    other = Job(tiny.job.checkpoint, Recipe(), 128, lambda _: None)
+    other = Job(tiny.job.source, Recipe(), 128, lambda _: None)
     made = export_base(other, tmp_path)
     assert made.foundation.read_bytes() == tiny.foundation.read_bytes()
     assert made.program != tiny.base_program
@@ -153,7 +153,7 @@ def test_a_foundation_with_another_embedding_does_not_load(tiny: Tiny, tiny_base
 
 def test_a_context_beyond_the_model_is_refused_with_the_limit(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="context 129 is outside 1 to 128"):
-        export_base(Job(tiny.job.checkpoint, Recipe(), 129, lambda _: None), tmp_path)
+        export_base(Job(tiny.job.source, Recipe(), 129, lambda _: None), tmp_path)
 
 
 def test_a_table_whose_sites_overlap_or_leave_the_program_is_refused(tiny: Tiny) -> None:
