@@ -50,7 +50,7 @@ def main() -> None:
             print(f"  [done before: {costs[step.key]}]", flush=True)
             continue
         cost = carry_out(step)
-        print(f"  [{cost}]", flush=True)
+        print(f"\n  [{cost}]", flush=True)
         if step.into:
             costs[step.key] = cost
             JOURNAL.write_text(json.dumps({key: asdict(each) for key, each in costs.items()}, indent=2))

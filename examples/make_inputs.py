@@ -20,7 +20,12 @@ from pathlib import Path
 
 from voices import VOICES
 
-os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
+os.environ |= {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_WAIT_POLICY": "passive",  # threads that spin while they wait starve each other on a busy machine
+}
 
 
 def make(directory: Path, write: Callable[[Path], str]) -> None:

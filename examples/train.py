@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from pin import PinBase
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from voices import Voice
 
@@ -33,6 +34,7 @@ def train(base: Path, out: Path, voice: Voice) -> float:
     loss = descend(adapted, examples, voice.steps, voice.rate)
     adapted.to(getattr(torch, voice.dtype)).save_pretrained(out)
     sort_targets(out / "adapter_config.json")
+    PinBase(base).write(out)
     return loss
 
 
