@@ -23,8 +23,8 @@ from exporter.fold import fold
 from exporter.foundation_rows import FoundationRows
 from exporter.peft.gate import check
 from exporter.publish import card_of
-from exporter.relink import relink, unpack
-from exporter.relocation import RelocationTable
+from registry.relink import relink, unpack
+from registry.relocation import RelocationTable
 from registry.service import Registry
 
 BUILD = Path("build")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from device.checks import Checks
 from device.sets import title
 from device.store import DeviceStore
-from exporter.relink import relink, unpack
-from exporter.wire import expand
 from registry.digest import Descriptor
 from registry.errors import IntegrityError
 from registry.release import AdapterEntry
+from registry.relink import relink, unpack
+from registry.wire import expand
 
 
 def write_program(store: DeviceStore, checks: Checks, entry: AdapterEntry) -> None:

@@ -22,8 +22,9 @@ from exporter.decoder_export import DecoderModel
 from exporter.lora import attach
 from exporter.lower import Example, Lowered, Progress, lower
 from exporter.recipe import Recipe
-from exporter.relocation import RelocationTable, Slot, locate
+from exporter.relocation import locate
 from exporter.structure import FactorSpec, Structure
+from registry.relocation import RelocationTable, Slot
 
 DTYPES = {"F32": torch.float32, "F16": torch.float16}
 

@@ -21,8 +21,6 @@ from exporter.card import Card
 from exporter.prompt import prompt_of
 from exporter.quiet import quiet
 from exporter.recipe import Recipe, installed_versions
-from exporter.relink import pack
-from exporter.relocation import RelocationTable, hollow
 from exporter.structure import Structure
 from registry import canonical
 from registry.artifacts import Base, Foundation, Runtime, Template
@@ -33,6 +31,8 @@ from registry.formats.ptd import read_ptd
 from registry.formats.pte import Pte, read_pte
 from registry.links import check_links, foundation_tensors
 from registry.names import check_name
+from registry.relink import hollow, pack
+from registry.relocation import RelocationTable
 from registry.service import Registry
 
 if TYPE_CHECKING:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from exporter import tokenizer, wire
+from exporter import tokenizer
 from exporter.fold import Folded
 from exporter.peft.adapter import NormalizedAdapter, Values
 from exporter.prompt import Template, encoder, read_prompt
-from exporter.relocation import RelocationTable
+from registry import wire
 from registry.artifacts import Base
 from registry.blobs import BlobStore
+from registry.relocation import RelocationTable
 
 
 def base_files(store: BlobStore, base: Base) -> tokenizer.Files:

@@ -20,8 +20,6 @@ from exporter.foundation import Progress, add_template, no_progress
 from exporter.foundation_rows import FoundationRows
 from exporter.peft.adapter import NormalizedAdapter
 from exporter.peft.gate import Checked, check
-from exporter.relink import relink, unpack
-from exporter.relocation import RelocationTable
 from exporter.structure import Structure
 from registry import canonical
 from registry.artifacts import Build, Foundation, PublishResult, Source, Template
@@ -30,6 +28,8 @@ from registry.errors import Conflict, NotFound
 from registry.formats.pte import read_pte
 from registry.links import check_inline, check_links
 from registry.names import check_name, check_version
+from registry.relink import relink, unpack
+from registry.relocation import RelocationTable
 from registry.service import Registry
 
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from device.source import manifest_path
-from exporter.relink import pack, relink
-from exporter.relocation import RelocationTable, Slot, hollow
-from exporter.wire import Trained, encode, expand
 from registry.digest import Descriptor
 from registry.formats.ptd import read_ptd
 from registry.links import tensor_key
 from registry.manifest import Arm, Manifest, ReleasePin
 from registry.release import AdapterEntry, Factors, FoundationEntry, Line, ReleaseDocument, Requires, Tokenizer
+from registry.relink import hollow, pack, relink
+from registry.relocation import RelocationTable, Slot
 from registry.site import blob_path
+from registry.wire import Trained, encode, expand
 
 REGISTRY = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 NOW = 1_780_000_000

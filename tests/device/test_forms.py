@@ -11,11 +11,11 @@ from device.manage import status
 from device.source import DirectorySource
 from device.store import DeviceStore
 from device.sync import Options, sync
-from exporter.relink import pack
 from registry.device_state import DeviceState
 from registry.digest import Descriptor
 from registry.errors import FormatError, IntegrityError
 from registry.release import Factors
+from registry.relink import pack
 
 OPTIONS = Options(facts=DeviceState("phone-1"), clock=lambda: 1_780_000_100)
 

@@ -14,13 +14,13 @@ from exporter.base import fingerprint, read_base
 from exporter.card import Card
 from exporter.export import Job, export_adapter, export_base, export_template
 from exporter.recipe import Recipe
-from exporter.relink import extract, pack, relink, unpack
-from exporter.relocation import RelocationTable, hollow
 from exporter.structure import Structure, parse_spec
 from registry.errors import FormatError, InputError
 from registry.formats.ptd import read_ptd
 from registry.formats.pte import read_pte
 from registry.links import check_inline, check_links, foundation_tensors
+from registry.relink import extract, hollow, pack, relink, unpack
+from registry.relocation import RelocationTable
 from tests.runtime import prefill_and_decode, reference
 
 TOKENS = [1, 9, 33, 7, 60, 12, 5, 41, 22, 17]

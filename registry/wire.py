@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exporter.relocation import RelocationTable, Slot
 from registry import canonical
 from registry.errors import FormatError
+from registry.relocation import RelocationTable, Slot
 
 Floats = NDArray[np.float32]
 ONE = np.float32(1)

@@ -7,9 +7,9 @@ import pytest
 
 from exporter.fold import _factor
 from exporter.peft.adapter import Values
-from exporter.relocation import RelocationTable, Slot
-from exporter.wire import Trained, encode, expand
 from registry.errors import FormatError
+from registry.relocation import RelocationTable, Slot
+from registry.wire import Trained, encode, expand
 
 RANDOM = np.random.default_rng(5)
 
