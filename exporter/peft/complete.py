@@ -22,6 +22,11 @@ def check_complete(config: Config, card: Card, modules: Mapping[str, ModuleAdapt
         if found.bias is not None and not card.modules[name].bias:
             message = f"{found.bias.name}: {name} has no bias in this foundation: another base?"
             findings.error("bias-without-base", found.bias.name, message)
+    for name, found in modules.items():
+        changed = [other for other in card.tied_with(name) if other in modules]
+        if found.rows is not None and changed:
+            message = f"{found.rows.name}: token rows on a matrix that {changed[0]} shares and changes itself"
+            findings.error("rows-and-tied", found.rows.name, message, hint="PEFT drops one of the two: train either")
     for name in _missing_saved(config, card, modules):
         message = f"{name} is missing, although modules_to_save lists its module"
         findings.error("missing-tensor", name, message, hint=WHOLE_HINT)

@@ -95,7 +95,7 @@ def _check(
         return Checked(tuple(findings), None)
     check_initialization(trained.config, findings, initial=initial is not None)
     before = None if initial is None else _read_initial(initial, card, findings, allow_pickle=allow_pickle)
-    modules = subtract(trained.modules, before.modules, findings) if before else trained.modules
+    modules = subtract(trained.modules, before.modules, card, findings) if before else trained.modules
     check_kinds(trained.config, card, modules, findings)
     check_complete(trained.config, card, modules, findings)
     note_replaced(modules, card.factor_dtype, findings)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from exporter.card import Card
 from exporter.peft.adapter import ModuleAdapter
 from exporter.peft.config import Config
 from exporter.peft.findings import Findings
@@ -34,11 +35,18 @@ def check_initialization(config: Config, findings: Findings, *, initial: bool) -
 
 
 def subtract(
-    modules: Mapping[str, ModuleAdapter], initial: Mapping[str, ModuleAdapter], findings: Findings
+    modules: Mapping[str, ModuleAdapter], initial: Mapping[str, ModuleAdapter], card: Card, findings: Findings
 ) -> dict[str, ModuleAdapter]:
-    """The trained modules minus the initial ones: A' = [A; A0], B' = [B, -B0], the scaling as it was."""
+    """The trained modules minus the initial ones: A' = [A; A0], B' = [B, -B0], the scaling as it was.
+
+    A module that shares its weight is refused: what was taken out of it was missing from the other one as well.
+    """
     trained = {name for name, module in modules.items() if module.lora_a}
     before = {name for name, module in initial.items() if module.lora_a}
+    for name in sorted(trained):
+        if card.tied_with(name):
+            message = f"{name}: its initialization changed {card.tied_with(name)[0]} too, which shares the weight"
+            findings.error("initial-tied", name, message, hint="train without this module")
     for name in sorted(trained ^ before):
         where = "trained" if name in before else "initial"
         message = f"{name}: the {where} adapter has no LoRA here, the other has"

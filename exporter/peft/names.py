@@ -57,8 +57,10 @@ _FORMS: tuple[tuple[re.Pattern[str], Part], ...] = tuple(
         (rf"lora_embedding_B{_ADAPTER}", Part.EMBEDDING_B),
         (rf"lora_velora_embed{_ADAPTER}", Part.VELORA),  # VeLoRA's projection, read in the backward pass alone
         (rf"token_adapter\.trainable_tokens_delta{_ADAPTER}", Part.ROWS),
-        (r"(?:token_adapter\.)?base_layer\.weight", Part.BASE_WEIGHT),
-        (r"(?:token_adapter\.)?base_layer\.bias", Part.BASE_BIAS),
+        (r"token_adapter\.base_layer\.weight", Part.BASE_WEIGHT),
+        (r"token_adapter\.base_layer\.bias", Part.BASE_BIAS),
+        (r"base_layer\.weight", Part.BASE_WEIGHT),
+        (r"base_layer\.bias", Part.BASE_BIAS),
         (r"original_module\.weight", Part.ORIGINAL_WEIGHT),
         (r"original_module\.bias", Part.ORIGINAL_BIAS),
         (r"modules_to_save\.bias", Part.SAVED_BIAS),  # what `bias: all` makes PEFT write a second time

@@ -16,7 +16,7 @@ from exporter.peft.findings import Findings
 from exporter.peft.fused import Site
 from exporter.peft.modules import VOCABULARY_HINT, Builder
 from exporter.peft.names import Part
-from exporter.peft.targets import is_saved
+from exporter.peft.targets import is_saved, ties_saved
 from exporter.peft.tensors import Stored, picked_rows, rows_of
 
 REPLACEABLE = LINEAR_KINDS | {"embedding", "norm"}
@@ -25,7 +25,7 @@ OTHER_BASE_HINT = "the adapter was trained on another base"
 
 def replaces(config: Config, card: Card, name: str) -> bool:
     """Whether modules_to_save means the module, itself or, under ensure_weight_tying, through a tied one."""
-    tied = card.tied_with(name) if config.tie else ()
+    tied = card.tied_with(name) if ties_saved(config) else ()
     return any(is_saved(config, other) for other in (name, *tied))
 
 
@@ -113,6 +113,10 @@ class Replacements:
         return module.weight_shape[0] if parameter == "weight" else module.outputs
 
     def _compare(self, name: str, parameter: str, values: Values) -> None:
+        if self.config.changes_base and parameter == "weight":
+            message = f"{values.name} is what {self.config.init} left of the base, and is left out"
+            self.findings.note("base-copy", values.name, message)
+            return
         verdict = compare_copy(values, self.card.base_tensor(name, parameter))
         if verdict is Verdict.EQUAL:
             message = f"{values.name} is the base's own and is left out"

@@ -15,6 +15,9 @@ from exporter.peft.findings import Findings
 from exporter.peft.patterns import compile_pattern, layer_expression, resolve
 
 ADAPTABLE = LINEAR_KINDS | {"embedding"}
+EMBEDDING_NAMES = ("embed_tokens", "lm_head")
+"""The only names by which PEFT knows what shares the embedding (`EMBEDDING_LAYER_NAMES` in peft/utils/constants.py)."""
+
 _FIRST_INDEX = re.compile(r".*?\.[^.]*\.(?P<index>\d+)\.")
 
 
@@ -22,6 +25,24 @@ def is_saved(config: Config, name: str) -> bool:
     """Whether `modules_to_save` names the module or one that it stands in, by the ending of the name, as PEFT does."""
     parts = name.split(".")
     return any(".".join(parts[:end]).endswith(config.modules_to_save) for end in range(1, len(parts) + 1))
+
+
+def ties_saved(config: Config) -> bool:
+    """Whether ensure_weight_tying makes `modules_to_save` mean all that share the embedding."""
+    return config.tie and _names_embedding(config.modules_to_save)
+
+
+def ties_targets(config: Config) -> bool:
+    """Whether ensure_weight_tying makes `target_modules` mean all that share the embedding (`_check_tied_modules`)."""
+    if not config.tie or ties_saved(config) or config.targets is None:
+        return False
+    if isinstance(config.targets, str):
+        return any(compile_pattern(config.targets).fullmatch(name) for name in EMBEDDING_NAMES)
+    return _names_embedding(config.targets)
+
+
+def _names_embedding(names: Iterable[str]) -> bool:
+    return any(name.rpartition(".")[2] in EMBEDDING_NAMES for name in names)
 
 
 def is_targeted(config: Config, name: str, module: Module, *, head: bool) -> bool:
@@ -81,9 +102,9 @@ def check_targets(
         for name, module in modules.items()
         if is_targeted(config, name, module, head=name in card.modules and card.is_head(name))
     }
-    if config.tie:  # PEFT then gives a tied module the same factors, transposed, and saves them too
-        meant |= {other for name in meant for other in card.tied_with(name)}
-    _check_missing(config, meant - set(adapted), adapted, findings)
+    if ties_targets(config):  # PEFT gives all that share the embedding the same factors, and saves them too
+        meant |= {name for group in card.tied for name in group}
+    _check_missing(config, meant - set(adapted), adapted, modules, findings)
     for name in sorted(set(adapted) - meant):
         if _is_all_linear(config) and name in card.modules and card.is_head(name):
             continue  # PEFT leaves out only the heads that it recognizes
@@ -96,11 +117,20 @@ def check_targets(
         )
 
 
-def _check_missing(config: Config, missing: set[str], adapted: Collection[str], findings: Findings) -> None:
-    """A listed target without any tensors is named once; single modules are named where others of theirs exist."""
+def _check_missing(
+    config: Config, missing: set[str], adapted: Collection[str], modules: Collection[str], findings: Findings
+) -> None:
+    """A listed target without any tensors is named once; single modules are named where others of theirs exist.
+
+    A target is explained when the config takes back every module that it names, and so none of them is missing.
+    """
     listed = () if isinstance(config.targets, str) or config.targets is None else config.targets
     hint = "layers_to_transform or exclude_modules must say so if that is meant"
-    silent = [target for target in listed if not _ends_with_any(adapted, target) and not _only_excluded(config, target)]
+    silent = [
+        target
+        for target in listed
+        if not _any_ends(adapted, target) and (_any_ends(missing, target) or not _any_ends(modules, target))
+    ]
     for target in silent:
         findings.error("target-without-tensors", "target_modules", f"{target} has no tensors", actual=target, hint=hint)
     for name in sorted(missing):
@@ -108,13 +138,8 @@ def _check_missing(config: Config, missing: set[str], adapted: Collection[str], 
             findings.error("module-without-tensors", name, f"{name} is targeted but has no tensors", hint=hint)
 
 
-def _ends_with_any(names: Iterable[str], target: str) -> bool:
+def _any_ends(names: Iterable[str], target: str) -> bool:
     return any(_ends_with(name, (target,)) for name in names)
-
-
-def _only_excluded(config: Config, target: str) -> bool:
-    """Whether the config itself explains a listed target without tensors."""
-    return bool(config.excluded) or config.layers is not None or is_saved(config, target)
 
 
 def _check_patterns(config: Config, adapted: Collection[str], findings: Findings) -> None:

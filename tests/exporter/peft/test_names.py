@@ -50,6 +50,8 @@ def test_every_spelling_of_a_name_gives_the_same_adapter_bytes(tmp_path: Path, s
         (f"{PREFIX}{Q0}.lora_embedding_A", Q0, Part.EMBEDDING_A, None),
         (f"{PREFIX}{Q0}.lora_embedding_B.default", Q0, Part.EMBEDDING_B, "default"),
         (f"{PREFIX}lm_head.base_layer.weight", "lm_head", Part.BASE_WEIGHT, None),
+        (f"{PREFIX}lm_head.token_adapter.base_layer.weight", "lm_head", Part.BASE_WEIGHT, None),
+        (f"{PREFIX}{Q0}.base_layer.bias", Q0, Part.BASE_BIAS, None),
         (f"{PREFIX}lm_head.modules_to_save.default.weight", "lm_head", Part.WEIGHT, "default"),
         (f"{PREFIX}lm_head.original_module.weight", "lm_head", Part.ORIGINAL_WEIGHT, None),
         (f"{PREFIX}{Q0}.token_adapter.trainable_tokens_delta", Q0, Part.ROWS, None),

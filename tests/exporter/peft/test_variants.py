@@ -87,6 +87,11 @@ def tiny(**changes: Any) -> Callable[[], nn.Module]:
         pytest.param(tiny(), {"target_modules": ["q_proj"], "modules_to_save": ["norm"]}, id="saved norms"),
         pytest.param(tiny(), {"target_modules": ["q_proj"], "modules_to_save": ["mlp"]}, id="saved block"),
         pytest.param(
+            tiny(),
+            {"target_modules": ["q_proj", "down_proj"], "modules_to_save": ["mlp"]},
+            id="target in a saved block",
+        ),
+        pytest.param(
             tiny(tie_word_embeddings=True),
             {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]},
             id="tied, saved embedding",
@@ -123,6 +128,9 @@ def tiny(**changes: Any) -> Callable[[], nn.Module]:
         ),
         pytest.param(gpt2, {"target_modules": ["c_attn"], "fan_in_fan_out": True}, id="gpt2"),
         pytest.param(gpt2, {"target_modules": ["c_attn", "c_proj"], "use_dora": True}, id="gpt2 dora"),
+        pytest.param(
+            gpt2, {"target_modules": ["wte", "c_fc"], "ensure_weight_tying": True}, id="gpt2, a tie that PEFT overlooks"
+        ),
         pytest.param(
             gpt2, {"target_modules": ["c_attn"], "bias": "all", "modules_to_save": ["ln_f"]}, id="gpt2 biases and norm"
         ),
@@ -280,6 +288,42 @@ def test_what_is_wrong_with_the_initial_adapter_is_said_of_it(tmp_path: Path) ->
     assert messages(check(tmp_path / "trained", card, initial=tmp_path / "initial"))[0] == (
         "initial adapter: adapter_config.json is missing"
     )
+
+
+def test_an_initialization_that_changed_a_tied_weight_is_refused(tmp_path: Path) -> None:
+    model = llama(tie_word_embeddings=True)
+    card = card_of(model)
+    options = {"target_modules": ["q_proj", "lm_head"], "init_lora_weights": "olora"}
+    saved(trained(model, initial=tmp_path / "initial", **options), tmp_path / "trained")
+    checked = check(tmp_path / "trained", card, initial=tmp_path / "initial")
+    assert messages(checked) == ["lm_head: its initialization changed model.embed_tokens too, which shares the weight"]
+
+
+def test_what_an_initialization_left_of_an_untied_head_is_left_out(tmp_path: Path) -> None:
+    model = llama()
+    base, card = copy.deepcopy(model), card_of(model)
+    options = {"target_modules": ["q_proj", "lm_head"], "init_lora_weights": "pissa"}
+    peft_model = trained(model, initial=tmp_path / "initial", **options)
+    adapter = check(saved(peft_model, tmp_path / "trained"), card, initial=tmp_path / "initial").accept()
+    assert distance(peft_model, merged(base, fold(adapter, card), card)) < 5e-6
+
+
+def test_token_rows_beside_a_tied_head_with_lora_are_refused_for_peft_drops_one(tmp_path: Path) -> None:
+    model = llama(tie_word_embeddings=True)
+    card = card_of(model)
+    directory = saved(trained(model, target_modules=["lm_head"], trainable_token_indices=[3, 1]), tmp_path)
+    (message,) = messages(check(directory, card))
+    assert message.endswith("token rows on a matrix that lm_head shares and changes itself")
+
+
+def test_an_embedding_saved_beside_its_token_rows_is_a_copy_of_the_base(tmp_path: Path) -> None:
+    model = llama()
+    card = card_of(model)
+    peft_model = trained(model, target_modules=["q_proj"], trainable_token_indices=[3, 1])
+    directory = saved(peft_model, tmp_path, save_embedding_layers=True)
+    checked = check(directory, card)
+    assert messages(checked) == []
+    assert any("token_adapter.base_layer.weight is the base's own" in text for text in messages(checked, "note"))
 
 
 @pytest.mark.parametrize("dtypes", [("bf16", "bf16"), ("fp16", "bf16"), ("fp32", "fp16")])
