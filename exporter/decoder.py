@@ -240,7 +240,7 @@ class Decoder(nn.Module):
 
     def __init__(self, spec: DecoderSpec, context: int) -> None:
         super().__init__()
-        self.context, self.softcap, self.tied = context, spec.logit_softcap, spec.tied
+        self.context, self.softcap = context, spec.logit_softcap
         self.model = Model(spec, context)
         self.lm_head = nn.Linear(spec.hidden_size, spec.vocab_size, bias=spec.head_bias)
         if spec.tied:

@@ -21,6 +21,7 @@ from exporter.card import Card
 from exporter.decoder_export import DecoderModel
 from exporter.lora import attach
 from exporter.lower import Example, Lowered, Progress, lower
+from exporter.quantize import quantize, stored, unwrap, weight_names
 from exporter.recipe import Recipe
 from exporter.relocation import locate
 from exporter.structure import FactorSpec, Structure
@@ -90,10 +91,11 @@ def export_base(job: Job, directory: Path) -> ExportedBase:
     model = job.model
     module = model.build(job.progress)
     table = model.table(module)
+    _quantize(job, module)
     lowered = _lower(job, module, frozenset(), directory)
     if lowered.foundation is None:
         raise AssertionError("lower writes the foundation that it was asked for")
-    dead = [name for name in table["modules"] if f"{name}.weight" in lowered.unused]
+    dead = [name for name in table["modules"] if not lowered.unused.isdisjoint(weight_names(name))]
     modules = {"schema": 1, "factor_dtype": job.recipe.factor_dtype, "dead": dead, **table}
     return ExportedBase(lowered.foundation, lowered.program, lowered.names, modules, model.kv_cache_bytes)
 
@@ -108,6 +110,7 @@ def export_template(job: Job, structure: Structure, card: Card) -> ExportedTempl
 def export_adapter(job: Job, structure: Structure, factors: Mapping[str, torch.Tensor]) -> bytes:
     """The full export of one adapter: what relinking must equal byte for byte. `factors` are the folded ones."""
     module = job.model.build(job.progress)
+    _quantize(job, module)
     owned = attach(module, structure, factors)
     return _lower(job, module, owned, None).program
 
@@ -145,6 +148,21 @@ def _tensors(slots: list[Slot], content: list[bytes]) -> dict[str, torch.Tensor]
     }
 
 
+def _quantize(job: Job, module: nn.Module) -> None:
+    """Always before factors are attached, so that the base program and every template ask for the same bytes."""
+    if job.recipe.quantized:
+        job.progress("quantizing")
+        quantize(module, job.recipe.quantized)
+
+
 def _lower(job: Job, module: nn.Module, factors: frozenset[str], directory: Path | None) -> Lowered:
+    unwrap(module)
     with torch.no_grad():
-        return lower(module, job.model.example(), factors=factors, foundation_dir=directory, progress=job.progress)
+        return lower(
+            module,
+            job.model.example(),
+            factors=factors,
+            foundation_dir=directory,
+            progress=job.progress,
+            packed=stored(module),
+        )

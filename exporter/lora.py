@@ -178,4 +178,4 @@ def _follow_rows(root: nn.Module, structure: Structure) -> None:
 def _tied(root: nn.Module, structure: Structure, embedding: nn.Module) -> bool:
     """Whether the head has the embedding's weight, or had it until each was quantized in its own way."""
     replaced = "lm_head" in structure.modules and structure.modules["lm_head"].weight
-    return root.lm_head.weight is embedding.weight or (getattr(root, "tied", False) and not replaced)
+    return root.lm_head.weight is embedding.weight or (getattr(root, "tied_head", False) and not replaced)

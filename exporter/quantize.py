@@ -42,12 +42,14 @@ def quantize(root: nn.Module, recipe: Quantization) -> None:
     Raises InputError as `check_widths` does.
     """
     check_widths(root, recipe)
+    head, embeddings = getattr(root, "lm_head", None), _modules(root, nn.Embedding)
+    root.tied_head = any(each.weight is getattr(head, "weight", None) for each in embeddings.values())
     for module in _modules(root, nn.Linear).values():
         weight = grouped(module.weight.detach(), 4, recipe.group_size, scales=torch.bfloat16, activations=True)
         module.weight = nn.Parameter(weight, requires_grad=False)
     if recipe.embedding_bits is None:
         return
-    for name, embedding in _modules(root, nn.Embedding).items():
+    for name, embedding in embeddings.items():
         parent, _, child = name.rpartition(".")
         packed = PackedEmbedding(embedding.weight.detach(), recipe.embedding_bits, recipe.group_size)
         setattr(root.get_submodule(parent), child, packed)
@@ -146,6 +148,11 @@ def stored(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             weight = module.weight
             yield f"{name}.weight", _nibbles(weight.qdata, even_high=False)
             yield f"{name}.weight_scale", weight.scale.to(torch.bfloat16)
+
+
+def weight_names(module: str) -> tuple[str, str]:
+    """What a module's weight is called before `unwrap` and after it."""
+    return f"{module}.weight", f"{module}.parametrizations.weight.original0"
 
 
 def _nibbles(values: torch.Tensor, *, even_high: bool) -> torch.Tensor:
