@@ -8,10 +8,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo inputs test bench bench-upstream clean
+.PHONY: demo readme inputs test bench bench-upstream clean
 
 demo: .venv/demo
 	@$(BIN)/python examples/demo.py
+
+# The commands in README.md, each with what it said in the demo's last run.
+readme: .venv/demo
+	@$(BIN)/python examples/fill_readme.py
 
 inputs: .venv/demo
 	@$(BIN)/python examples/make_inputs.py

@@ -16,7 +16,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from chain import APP, BUILD, CHAIN, HOME, PHONE, Step
 
@@ -30,10 +30,11 @@ ENVIRONMENT = os.environ | {
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step took: wall seconds, and the bytes by which its directory grew."""
+    """What a step took and said: wall seconds, the bytes by which its directory grew, its standard output."""
 
     seconds: float
     grew: int
+    output: str
 
     def __str__(self) -> str:
         return f"{self.seconds:.1f} s" + (f", {size(self.grew)} more on the disk" if self.grew else "")
@@ -46,14 +47,12 @@ def main() -> None:
     costs = remembered()
     for number, step in enumerate(CHAIN, 1):
         print(f"\n{number}. {step.say}\n\n  $ {step.command}", flush=True)
-        if step.key in costs:
-            print(f"  [done before: {costs[step.key]}]", flush=True)
+        if step.into and step.key in costs:
+            print(f"{costs[step.key].output}\n  [done before: {costs[step.key]}]", flush=True)
             continue
-        cost = carry_out(step)
-        print(f"\n  [{cost}]", flush=True)
-        if step.into:
-            costs[step.key] = cost
-            JOURNAL.write_text(json.dumps({key: asdict(each) for key, each in costs.items()}, indent=2))
+        costs[step.key] = carry_out(step)
+        print(f"\n  [{costs[step.key]}]", flush=True)
+        JOURNAL.write_text(json.dumps({key: asdict(cost) for key, cost in costs.items()}, indent=2))
     summarize(costs, time.perf_counter() - start)
 
 
@@ -69,13 +68,27 @@ def remembered() -> dict[str, Cost]:
 
 
 def carry_out(step: Step) -> Cost:
-    """Run the step's command; its output goes straight to the terminal, a failure ends the demo."""
+    """Run the step's command, passing on what it says as it says it; a failure ends the demo."""
     before = occupied(step.into)
     start = time.perf_counter()
-    code = subprocess.run(shlex.split(step.command), env=ENVIRONMENT, check=False).returncode
-    if code:
-        sys.exit(f"\nThat command failed with exit code {code}. To begin anew: rm -r {HOME} {PHONE} {APP}")
-    return Cost(time.perf_counter() - start, occupied(step.into) - before)
+    process = subprocess.Popen(shlex.split(step.command), env=ENVIRONMENT, stdout=subprocess.PIPE)
+    output = passed_on(process.stdout)
+    if process.wait():
+        sys.exit(f"\nThat failed with exit code {process.returncode}. To begin anew: rm -r {HOME} {PHONE} {APP}")
+    return Cost(time.perf_counter() - start, occupied(step.into) - before, output)
+
+
+def passed_on(stream: IO[bytes] | None) -> str:
+    """Copy a process's output to ours while it comes; answers all of it, ending in a line break."""
+    whole = b""
+    while stream and (piece := os.read(stream.fileno(), 1 << 16)):
+        whole += piece
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    if whole and not whole.endswith(b"\n"):
+        print(flush=True)
+        whole += b"\n"
+    return whole.decode()
 
 
 def occupied(directory: Path | None) -> int:

@@ -53,6 +53,18 @@ def test_an_answer_of_the_json_voice_is_one_json_object():
     assert all(answer.keys() == {"answer"} for answer in answers)
 
 
+def test_the_readme_is_filled_from_top_to_bottom_and_the_rest_of_it_stays():
+    from fill_readme import filled
+
+    text = "# a\n\n```\n$ one\nold\n$ two\nkept\n$ one\n```\n\n$ one\n```\nmake one\n```\n"
+    said = iter(["1\n", None, "x" * 200])
+    shown = filled(text, lambda _: next(said))
+    cut = "x" * 116 + " …"
+    assert shown == f"# a\n\n```\n$ one\n1\n$ two\nkept\n$ one\n{cut}\n```\n\n$ one\n```\nmake one\n```\n"
+    answers = iter(["1\n", None, "x" * 200])
+    assert filled(shown, lambda _: next(answers)) == shown
+
+
 def test_a_trainer_pins_the_base_in_every_checkpoint_that_it_saves(tiny_base, tmp_path):
     from peft import LoraConfig, get_peft_model
     from pin import PinBase
