@@ -59,7 +59,7 @@ class Example:
 class Lowered:
     """A program and what it asks for: `names` maps each external key to the base's names for that tensor.
 
-    `unused` names the module's constants that nothing that is computed needs.
+    `unused` names constants of the module that no output depends on.
     """
 
     program: bytes
@@ -86,10 +86,10 @@ def lower(
     logging.getLogger("executorch").setLevel(logging.ERROR)  # the pair of calls below prints a deprecation notice
     progress("tracing")
     program = written_out(trace(module, example))
-    unused = frozenset(_unused(program))
     partitioner = _TaggingPartitioner(frozenset(base))
     progress("converting to the edge dialect")
     edge = to_edge(program, compile_config=_edge_config(partitioner, program), constant_methods=dict(example.constants))
+    unused = frozenset(str(spec.target) for spec in _constant_specs(program)) - _used(edge.exported_program())
     progress("partitioning for XNNPACK")
     edge = edge.to_backend(partitioner)
     del program
@@ -131,9 +131,10 @@ def graphs(program: ExportedProgram) -> Iterator[torch.fx.Graph]:
     yield from (part.graph for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule))
 
 
-def _unused(program: ExportedProgram) -> Iterator[str]:
+def _used(program: ExportedProgram) -> set[str]:
+    """The targets of the constants that some operator takes, once dead code is gone, as in the edge dialect."""
     idle = {node.name for node in program.graph.nodes if node.op == "placeholder" and not node.users}
-    yield from (str(spec.target) for spec in _constant_specs(program) if spec.arg.name in idle)
+    return {str(spec.target) for spec in _constant_specs(program) if spec.arg.name not in idle}
 
 
 def _edge_config(partitioner: XnnpackPartitioner, program: ExportedProgram) -> EdgeCompileConfig:
@@ -190,10 +191,11 @@ def _certify(program: ExportedProgram, base: frozenset[str]) -> frozenset[str]:
 
 def _undelegated_key(tensor: torch.Tensor) -> str:
     sizes = tuple(tensor.shape)
-    return tensor_key(DTYPES[tensor.dtype], sizes, tuple(range(len(sizes))), _raw(tensor))
+    return tensor_key(DTYPES[tensor.dtype], sizes, tuple(range(len(sizes))), raw(tensor))
 
 
-def _raw(tensor: torch.Tensor) -> memoryview:
+def raw(tensor: torch.Tensor) -> memoryview:
+    """The tensor's bytes, row by row."""
     return memoryview(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())
 
 
@@ -207,7 +209,7 @@ def _names(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, tuple[str, 
 
 
 def _keys(tensor: torch.Tensor) -> Iterator[str]:
-    digest = hashlib.sha256(_raw(tensor)).hexdigest()
+    digest = hashlib.sha256(raw(tensor)).hexdigest()
     yield from (digest, f"scale_{digest}", _undelegated_key(tensor))
     if tensor.ndim == len(CHANNELS_LAST):
-        yield hashlib.sha256(_raw(tensor.permute(CHANNELS_LAST))).hexdigest()
+        yield hashlib.sha256(raw(tensor.permute(CHANNELS_LAST))).hexdigest()
