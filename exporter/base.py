@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from exporter.shards import Weights, open_weights, read_json
 from registry import canonical
@@ -62,6 +62,11 @@ class Checkpoint:
     tensors: tuple[Tensor, ...] = field(repr=False)
     weights: Weights = field(repr=False)
 
+    @property
+    def hint(self) -> str:
+        """The directory, absolute."""
+        return str(self.directory.resolve())
+
     def __enter__(self) -> Self:
         return self
 
@@ -69,6 +74,25 @@ class Checkpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.weights.close()
+
+
+class BaseSource(Protocol):
+    """What a base is recorded from: a checkpoint, or a factory's module (exporter.module_export)."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Sorted by name."""
+        ...
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """Those of BASE_FILES that are there, by name."""
+        ...
+
+    @property
+    def hint(self) -> str:
+        """Where to find it again: a directory, or `package.module:factory`."""
+        ...
 
 
 def tensor_table(tensors: Iterable[Tensor]) -> bytes:

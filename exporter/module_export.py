@@ -59,7 +59,7 @@ class ModuleSource:
     @property
     def hint(self) -> str:
         """Where the base last stood: its checkpoint, or the factory."""
-        return str(self.checkpoint.directory) if self.checkpoint else self.spec
+        return self.checkpoint.hint if self.checkpoint else self.spec
 
     @property
     def files(self) -> Mapping[str, Path]:

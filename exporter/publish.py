@@ -16,10 +16,11 @@ from typing import Any
 from exporter import parts, tokenizer
 from exporter.card import Card
 from exporter.fold import Folded, fold
-from exporter.foundation import Progress, add_template, no_progress
+from exporter.foundation import add_template
 from exporter.foundation_rows import FoundationRows
 from exporter.peft.adapter import NormalizedAdapter
 from exporter.peft.gate import Checked, check
+from exporter.sources import Progress, no_progress
 from exporter.structure import Structure
 from registry import canonical
 from registry.artifacts import Build, Foundation, PublishResult, Source, Template

@@ -69,22 +69,29 @@ class Quantization:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`dtype` is the weights' (F32 or F16); `libraries` the versions of what writes the bytes."""
+    """`dtype` is the weights' (F32 or F16); `libraries` the versions of what writes the bytes.
+
+    `module` is the factory of a module that is no decoder of ours (exporter.module_export); `graph` is then its own.
+    """
 
     dtype: str = "F32"
     backend: str = "xnnpack"
     quantization: Mapping[str, Any] | None = None
     graph: int = GRAPH
     libraries: Mapping[str, str] = field(default_factory=installed_versions)
+    module: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The document that is hashed and stored."""
-        return {"schema": 1, **asdict(self)}
+        """The document that is hashed and stored; it has a member `module` only where there is one."""
+        document = {"schema": 1, **asdict(self)}
+        return document if self.module else {name: document[name] for name in document if name != "module"}
 
     @classmethod
     def like(cls, document: Mapping[str, Any]) -> Recipe:
-        """The recipe of a recorded foundation, with the libraries and the graph of this installation."""
-        return cls(document["dtype"], document["backend"], document["quantization"])
+        """The recipe of a recorded foundation, with this installation's libraries and, for a decoder, its graph."""
+        module = document.get("module")
+        graph = document["graph"] if module else GRAPH
+        return cls(document["dtype"], document["backend"], document["quantization"], graph, module=module)
 
     @classmethod
     def from_json(cls, document: Any) -> Recipe:
