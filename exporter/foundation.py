@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from exporter.architecture import decoder_spec, spec_for
-from exporter.base import Checkpoint, fingerprint, read_base, tensor_table
+from exporter.base import BaseSource, Checkpoint, fingerprint, read_base, tensor_table
 from exporter.card import Card
+from exporter.finetune import NotRetargetableError, find_twin, retarget_foundation
 from exporter.prompt import prompt_of
 from exporter.quiet import quiet
 from exporter.recipe import Recipe, installed_versions
+from exporter.sources import Progress, load_exporter, no_progress, open_source, recipe_for
 from exporter.structure import Structure
 from registry import canonical
 from registry.artifacts import Base, Foundation, Runtime, Template
 from registry.digest import Digest
-from registry.errors import Conflict, IntegrityError, NotFound, Unavailable
+from registry.errors import Conflict, IntegrityError
 from registry.formats import mapped
 from registry.formats.ptd import read_ptd
 from registry.formats.pte import Pte, read_pte
@@ -37,12 +37,6 @@ from registry.service import Registry
 
 if TYPE_CHECKING:
     from exporter import export as torch_export
-
-Progress = Callable[[str], None]
-
-
-def no_progress(_phase: str) -> None:
-    """Says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +50,17 @@ class ExportOptions:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A recorded foundation and its base program; `fresh` is False when it was there already."""
+    """A recorded foundation and its base program; `fresh` is False when it was there already.
+
+    `twin` is the foundation whose export served this one too, None where the checkpoint was exported.
+    """
 
     name: str
     foundation: Foundation
     base_program: Template
     fresh: bool
     seconds: float
+    twin: Digest | None = None
 
 
 def export_foundation(
@@ -93,6 +91,9 @@ def _export_checkpoint(
         record_base(registry, checkpoint)
         return Exported(name, foundation, program, fresh=False, seconds=time.monotonic() - started)
     _check_name_is_free(registry, checkpoint, name, options)
+    retargeted = _retarget(registry, checkpoint, name, options, context, progress)
+    if retargeted is not None:
+        return replace(retargeted, seconds=time.monotonic() - started)
     torch_export = load_exporter("foundation export", progress)
     with (
         registry.export_lock(lambda: progress("waiting for another export of this store")),
@@ -103,9 +104,28 @@ def _export_checkpoint(
             made = torch_export.export_base(job, Path(work))
         progress("storing the foundation")
         record_base(registry, checkpoint)
-        foundation = _record_foundation(registry, checkpoint, made, options, name)
-        program = _record_base_program(registry, foundation, made, job)
+        foundation = record_foundation(registry, checkpoint, made, options, name)
+        program = record_base_program(registry, foundation, made, job)
     return Exported(name, foundation, program, fresh=True, seconds=time.monotonic() - started)
+
+
+def _retarget(
+    registry: Registry, checkpoint: Checkpoint, name: str, options: ExportOptions, context: int, progress: Progress
+) -> Exported | None:
+    """A fine-tune of a known architecture, without an export; None where only an export will do, with the reason."""
+    twin = find_twin(registry, checkpoint, options.recipe, context)
+    if twin is None:
+        return None
+    try:
+        foundation, templates = retarget_foundation(registry, twin, checkpoint, progress)
+    except NotRetargetableError as reason:
+        progress(f"a full export: {reason.message}")
+        return None
+    record_base(registry, checkpoint)
+    recorded = registry.add_foundation(foundation, name, replace_name=options.replace_name)
+    added = [registry.add_template(template) for template in templates]
+    program = next(each for each in added if not each.structure["modules"] and each.context == context)
+    return Exported(name, recorded, program, fresh=True, seconds=0.0, twin=twin.file.digest)
 
 
 def _check_name_is_free(registry: Registry, checkpoint: Checkpoint, name: str, options: ExportOptions) -> None:
@@ -125,35 +145,36 @@ def _check_name_is_free(registry: Registry, checkpoint: Checkpoint, name: str, o
     )
 
 
-def record_base(registry: Registry, checkpoint: Checkpoint) -> Base:
-    """Store a checkpoint's tensor table, config and tokenizer files, and record it with its directory as a hint."""
-    files = {name: registry.blobs.put_bytes(path.read_bytes()) for name, path in checkpoint.files.items()}
-    table = registry.blobs.put_bytes(tensor_table(checkpoint.tensors))
-    prompt = prompt_of({name: path.read_bytes() for name, path in checkpoint.files.items()})
+def record_base(registry: Registry, source: BaseSource) -> Base:
+    """Store a base's tensor table, config and tokenizer files, and record it with a hint where it stands."""
+    files = {name: registry.blobs.put_bytes(path.read_bytes()) for name, path in source.files.items()}
+    table = registry.blobs.put_bytes(tensor_table(source.tensors))
+    prompt = prompt_of({name: path.read_bytes() for name, path in source.files.items()})
     return registry.add_base(
         Base(
-            fingerprint(checkpoint.tensors),
+            fingerprint(source.tensors),
             table,
             files,
-            str(checkpoint.directory.resolve()),
+            source.hint,
             registry.blobs.put_bytes(prompt.to_bytes()) if prompt else None,
         )
     )
 
 
-def _record_foundation(
+def record_foundation(
     registry: Registry,
-    checkpoint: Checkpoint,
+    source: BaseSource,
     made: torch_export.ExportedBase,
     options: ExportOptions,
     name: str,
 ) -> Foundation:
+    """Store the `.ptd` and record it under `name`; every key is checked against its bytes. Raises Conflict."""
     file = registry.blobs.put_file(made.foundation, move=True)
     data = mapped(registry.blobs.path(file.digest))
     tensors = foundation_tensors(read_ptd(data), data, made.names, read_pte(made.program).layouts)
     foundation = Foundation(
         file=file,
-        base=fingerprint(checkpoint.tensors),
+        base=fingerprint(source.tensors),
         recipe=options.recipe.to_json(),
         modules=registry.blobs.put_bytes(canonical.dumps(made.modules)),
         tensors=tensors,
@@ -161,7 +182,7 @@ def _record_foundation(
     return registry.add_foundation(foundation, name, replace_name=options.replace_name)
 
 
-def _record_base_program(
+def record_base_program(
     registry: Registry,
     foundation: Foundation,
     made: torch_export.ExportedBase,
@@ -223,10 +244,9 @@ def add_template(
 ) -> Template:
     """Find the template of a structure, or export it from the checkpoint (`base`, by default the recorded hint).
 
-    Raises NotFound when the checkpoint is not where it was, IntegrityError when it has other tensors, Unavailable
-    without the [export] extra: "structure not exported yet".
+    Raises what `open_source` raises, and Unavailable without the [export] extra: "structure not exported yet".
     """
-    recipe = Recipe.like(foundation.recipe)
+    recipe = recipe_for(registry, foundation)
     found = find_template(registry, foundation, structure, context, recipe)
     if found is not None:
         return found
@@ -235,8 +255,8 @@ def add_template(
         found = find_template(registry, foundation, structure, context, recipe)
         if found is not None:  # the export that this one waited for
             return found
-        with find_checkpoint(registry, foundation, base, progress) as checkpoint:
-            job = torch_export.Job(checkpoint, recipe, context, progress)
+        with open_source(registry, foundation, base, progress) as source:
+            job = torch_export.Job(source, recipe, context, progress)
             with quiet():
                 made = torch_export.export_template(job, structure, card)
             return _record_template(registry, foundation, structure, made, job)
@@ -285,42 +305,3 @@ def _check_no_base_inside(pte: Pte, foundation: Foundation, table: RelocationTab
     for constant in pte.constants:
         if constant.offset not in sites and constant.size > LIFTED_BYTES:
             raise IntegrityError(f"{constant.name or 'a constant'} ({constant.size} bytes) is inside the adapter")
-
-
-def find_checkpoint(registry: Registry, foundation: Foundation, base: Path | None, progress: Progress) -> Checkpoint:
-    """The checkpoint that a foundation came from, its tensor digests compared. Raises NotFound, IntegrityError."""
-    recorded = registry.base(foundation.base)
-    directory = base or Path(recorded.hint)
-    if base is None and not directory.is_dir():
-        raise NotFound(
-            f"the checkpoint of this foundation is no longer at {directory}",
-            hint="say where it is now: --base DIR",
-            path=str(directory),
-        )
-    progress("hashing the checkpoint")
-    checkpoint = read_base(directory)
-    found = fingerprint(checkpoint.tensors)
-    if found != foundation.base:
-        checkpoint.weights.close()
-        raise IntegrityError(
-            f"{directory} holds another model: its fingerprint is {found.short}, "
-            f"the foundation came from {foundation.base.short}",
-            hint="give the checkpoint that the foundation was exported from: --base DIR",
-            expected=str(foundation.base),
-            actual=str(found),
-        )
-    return checkpoint
-
-
-def load_exporter(what: str, progress: Progress = no_progress) -> Any:
-    """Import the torch half, late. Raises Unavailable where the [export] extra is not installed."""
-    if find_spec("torch") is None or find_spec("executorch") is None:
-        raise Unavailable(
-            f"{what}: needs torch and executorch",
-            hint="pip install 'ptdock[export]', or export it on a machine that has them",
-        )
-    progress("loading PyTorch")
-    with quiet():
-        from exporter import export  # noqa: PLC0415  torch takes seconds to import
-
-    return export
