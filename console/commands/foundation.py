@@ -73,6 +73,7 @@ def _exported_document(made: Exported, names: list[str], templates: list[Templat
     return {
         **documents.foundation(made.foundation, names, made.name),
         "fresh": made.fresh,
+        "twin": str(made.twin) if made.twin else None,
         "seconds": made.seconds,
         "base_program": template_document(made.base_program),
         "templates": [template_document(each) for each in templates],
@@ -80,7 +81,7 @@ def _exported_document(made: Exported, names: list[str], templates: list[Templat
 
 
 def _exported_text(made: Exported, templates: list[Template]) -> str:
-    verb = "exported" if made.fresh else "was exported already:"
+    verb = "retargeted" if made.twin else "exported" if made.fresh else "was exported already:"
     head = f"{render.good(made.name)} {verb} {made.foundation.file.digest}"
     program = made.base_program
     lines = [
@@ -88,6 +89,7 @@ def _exported_text(made: Exported, templates: list[Template]) -> str:
         ("base program", f"{render.size(program.program_size)}, context {program.context}"),
         ("KV cache", render.size(program.kv_cache_bytes)),
         *(("template", describe(each)) for each in templates),
+        *([("export", f"none needed: the one of {made.twin.short} serves these weights too")] if made.twin else []),
         ("took", render.seconds(made.seconds)),
     ]
     return f"{head}\n{render.fields(lines)}"
