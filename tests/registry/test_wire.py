@@ -1,13 +1,17 @@
 """What a device makes of the wire is what folding made, bit for bit."""
 
+import base64
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from exporter.fold import _factor
 from exporter.peft.adapter import Values
+from registry.digest import Digest
 from registry.errors import FormatError
+from registry.relink import relink, unpack
 from registry.relocation import RelocationTable, Slot
 from registry.wire import Trained, encode, expand
 
@@ -79,3 +83,27 @@ def test_a_table_that_makes_no_sense_is_refused(change):
     document["tensors"][0] |= change
     with pytest.raises(FormatError):
         expand(json.dumps(document).encode(), wire)
+
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "relink.json").read_text(encoding="utf-8"))
+
+
+def written(template, table, factors):
+    relocations, folded = expand(table, factors)
+    return relink(unpack(template, relocations.program_size), relocations, folded)
+
+
+@pytest.mark.parametrize("vector", VECTORS["vectors"], ids=lambda vector: vector["note"])
+def test_a_program_is_written_as_the_shared_vectors_say(vector):
+    template, factors = base64.b64decode(vector["template"]), base64.b64decode(vector["factors"])
+    program = written(template, vector["table"].encode(), factors)
+    assert program == base64.b64decode(vector["program"])
+    assert (len(program), str(Digest.of(program))) == (vector["program_size"], vector["program_digest"])
+
+
+@pytest.mark.parametrize("vector", VECTORS["refused"], ids=lambda vector: vector["note"])
+def test_a_table_that_the_shared_vectors_refuse_is_refused(vector):
+    good = VECTORS["vectors"][0]
+    assert vector["table"] != good["table"]
+    with pytest.raises(FormatError):
+        written(base64.b64decode(good["template"]), vector["table"].encode(), base64.b64decode(good["factors"]))
