@@ -10,7 +10,6 @@ rounded once. Full export and relink call this one function. No torch.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,8 +27,6 @@ from registry.errors import AdapterRefused, Unavailable
 
 BLOCK_ROWS = 64
 """Rows of a base weight in memory at a time."""
-
-OTHER_BASE = "differs from the foundation's weight: trained on a different base"
 
 _ONE = np.float32(1)
 _NUMPY: dict[str, type[np.floating[Any]]] = {"F32": np.float32, "F16": np.float16}
@@ -153,41 +150,15 @@ def _row_sums(block: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _check_copy(name: str, copy: Values, card: Card, weights: WeightRows) -> None:
-    """Compare a copy of a base weight with the foundation's, each rounded to the other's dtype.
-
-    A foundation that is quantized does not hold it any more, but knows the digest of the base's own tensor.
-    """
+    """Compare a copy of a base weight with the foundation's, each rounded to the other's dtype."""
     values = copy.load()
-    if card.quantization is not None:
-        _check_copy_digest(name, copy, values, card)
-        return
     for start in range(0, len(values), BLOCK_ROWS):
         part = values[start : start + BLOCK_ROWS]
         held = weights.rows(name, start, start + len(part))
         same = (_rounded(part, card.factor_dtype) == held) | (_rounded(held, copy.dtype) == part)
         if not same.all():
-            raise _refused("other-base", copy.name, f"{copy.name} {OTHER_BASE}")
-
-
-def _check_copy_digest(name: str, copy: Values, values: Floats, card: Card) -> None:
-    base = card.base_tensor(name, "weight")
-    if base is None or base.digest is None:
-        raise _refused("other-base", copy.name, f"{copy.name}: the base has no {name}.weight to compare it with")
-    hasher = hashlib.sha256()
-    for start in range(0, len(values), BLOCK_ROWS):
-        hasher.update(_stored(values[start : start + BLOCK_ROWS], base.dtype))
-    if Digest(hasher.digest()) != base.digest:
-        comparable = copy.dtype in {"F32", base.dtype}
-        reason = OTHER_BASE if comparable else f"is {copy.dtype}: it cannot be compared with the base's {base.dtype}"
-        raise _refused("other-base", copy.name, f"{copy.name} {reason}")
-
-
-def _stored(values: Floats, dtype: str) -> bytes:
-    """The values as a checkpoint stores them."""
-    rounded = np.ascontiguousarray(_rounded(values, dtype))
-    if dtype == "BF16":
-        return (rounded.view(np.uint32) >> 16).astype("<u2").tobytes()
-    return rounded.astype("<f2" if dtype == "F16" else "<f4").tobytes()
+            message = f"{copy.name} differs from the foundation's weight: trained on a different base"
+            raise _refused("other-base", copy.name, message)
 
 
 def _rounded(values: Floats, dtype: str) -> Floats:

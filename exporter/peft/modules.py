@@ -232,13 +232,10 @@ def _sibling(site: Site, missing: Part, present: Part) -> str:
 
 
 def check_kinds(config: Config, card: Card, modules: Mapping[str, ModuleAdapter], findings: Findings) -> None:
-    """What cannot be together: DoRA and a LoRA bias, DoRA and quantized weights; and Conv1D's flag without one."""
+    """What cannot be together: DoRA and a LoRA bias; and Conv1D's flag without one."""
     if config.dora and config.lora_bias:
         message = "adapter_config.json: 'use_dora' and 'lora_bias' exclude each other, in PEFT as well"
         findings.error("dora-lora-bias", "lora_bias", message)
-    if card.quantization is not None and any(module.magnitude for module in modules.values()):
-        message = "DoRA on a quantized foundation is not supported: its norm needs the de-quantized weights"
-        findings.error("dora-quantized", "use_dora", message, hint="publish it on an fp32 or fp16 foundation")
     kinds = {card.modules[name].kind for name, module in modules.items() if module.lora_a}
     if config.fan_in_fan_out and kinds and "conv1d" not in kinds:
         message = (

@@ -196,6 +196,17 @@ def test_every_error_is_found_at_once(tmp_path: Path, card: Card) -> None:
     tensors = {**q_tensors(), A0: zeros(4, 30), f"{PREFIX}foo.weight": zeros(3)}
     found = errors_of(tmp_path, card, tensors, lora_alpha=None, kasa_config={"beta": 1})
     assert len(found) == 4
+    strange = {f"x.{name.removeprefix(PREFIX)}": tensor for name, tensor in q_tensors().items()}
+    found = errors_of(tmp_path / "b", card, strange, lora_alpha=None)
+    assert [text.partition(";")[0] for text in found] == [
+        "adapter_config.json: 'lora_alpha' is missing",
+        "0 of 4 tensors match the base",
+    ]
+    (tmp_path / "b" / "adapter_model.safetensors").unlink()
+    assert messages(check(tmp_path / "b", card)) == [
+        "adapter_model.safetensors is missing",
+        "adapter_config.json: 'lora_alpha' is missing",
+    ]
 
 
 def test_a_listed_target_without_tensors_is_refused_unless_explained(tmp_path: Path, card: Card) -> None:
@@ -283,14 +294,12 @@ def test_dora_without_its_magnitude_is_refused(tmp_path: Path, card: Card) -> No
     ]
 
 
-def test_dora_on_a_quantized_foundation_is_refused_by_name(tmp_path: Path, card: Card) -> None:
+def test_dora_is_accepted_on_a_quantized_foundation_as_on_any_other(tmp_path: Path, card: Card) -> None:
     magnitudes = {f"{PREFIX}{layer}.q_proj.lora_magnitude_vector": zeros(32) for layer in LAYERS}
-    quantized = replace(card, quantization={"scheme": "8da4w", "group": 32})
+    quantized = replace(card, quantization={"mode": "8da4w", "group_size": 32, "embedding_bits": None})
     tensors = {**q_tensors(), **magnitudes}
     assert errors_of(tmp_path / "a", card, tensors, use_dora=True) == []
-    assert errors_of(tmp_path / "b", quantized, tensors, use_dora=True) == [
-        "DoRA on a quantized foundation is not supported: its norm needs the de-quantized weights"
-    ]
+    assert errors_of(tmp_path / "b", quantized, tensors, use_dora=True) == []
 
 
 @pytest.mark.parametrize("ending", ["", ".weight", ".default", ".default.weight"])
@@ -664,7 +673,7 @@ def test_a_config_without_a_base_digest_leaves_the_copy_to_folding(tmp_path: Pat
     name = f"{PREFIX}lm_head.base_layer.weight"
     adapter = check(write(tmp_path, {**q_tensors(), name: zeros(64, 32)}), blind).accept()
     assert list(adapter.base_copies) == ["lm_head"]
-    quantized = replace(blind, quantization={"scheme": "8da4w"})
+    quantized = replace(blind, quantization={"mode": "8da4w", "group_size": 32, "embedding_bits": None})
     checked = check(tmp_path, quantized)
     assert f"{name} cannot be compared with this foundation's base and is left out" in messages(checked, "warning")
 
