@@ -9,6 +9,7 @@ from exporter.card import Card
 from exporter.peft.adapter import ModuleAdapter
 from exporter.peft.config import Config
 from exporter.peft.findings import Findings
+from exporter.peft.names import Part
 from exporter.peft.replaced import REPLACEABLE, replaces
 from exporter.peft.targets import is_saved
 from registry.formats.layout import byte_size
@@ -35,7 +36,8 @@ def check_complete(config: Config, card: Card, modules: Mapping[str, ModuleAdapt
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         message = f"{missing[0]}{more} missing, although the config says bias {config.bias!r}"
         findings.error("missing-tensor", missing[0], message, expected=missing[:20], hint=WHOLE_HINT)
-    for key in _missing_rows(config, card, modules):
+    refused = any(finding.subject.endswith(str(Part.ROWS)) for finding in findings)
+    for key in () if refused else _missing_rows(config, card, modules):
         message = f"trainable_token_indices: no rows for {key} in the file"
         findings.error("missing-tensor", "trainable_token_indices", message, hint=WHOLE_HINT)
     for entry in config.modules_to_save:

@@ -36,21 +36,21 @@ _LEFT_OUT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """What stands in the directory: the config's bytes, the tensors by name, and the files by what they are."""
+    """What stands in the directory: the config's bytes, the tensors by name, and the files by what they are.
+
+    `config` and `tensors` are None where they could not be read, and findings say why.
+    """
 
     path: Path
-    config: bytes
-    tensors: Mapping[str, Stored] = field(repr=False)
+    config: bytes | None
+    tensors: Mapping[str, Stored] | None = field(repr=False)
     source: Mapping[str, Descriptor]
     attachments: Mapping[str, Descriptor]
     left_out: tuple[str, ...]
 
 
-def read_directory(path: Path, findings: Findings, *, allow_pickle: bool = False) -> Directory | None:
-    """Read an adapter's directory; None when there is no config or no weights that can be read, with findings.
-
-    Raises InputError when `path` is no directory.
-    """
+def read_directory(path: Path, findings: Findings, *, allow_pickle: bool = False) -> Directory:
+    """Read an adapter's directory; what cannot be read becomes a finding. Raises InputError for no directory."""
     if not path.is_dir():
         hint = "give a local directory, such as huggingface-cli download REPO --local-dir DIR makes"
         raise InputError(f"{path}: not a directory", hint=hint)
@@ -58,7 +58,7 @@ def read_directory(path: Path, findings: Findings, *, allow_pickle: bool = False
     weights = _find_weights(path, findings, allow_pickle=allow_pickle)
     tensors = _read_weights(path, weights, findings)
     if config is None or tensors is None:
-        return None
+        return Directory(path, config, tensors, {}, {}, ())
     names = (CONFIG, *weights)
     source = {name: _describe(path / name) for name in names}
     attachments, left_out = _others(path, set(names))

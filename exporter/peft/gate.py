@@ -25,7 +25,7 @@ from exporter.peft.initial import check_initialization, subtract
 from exporter.peft.modules import Builder, check_kinds
 from exporter.peft.pin import FILE, Pin, check_base, read_pin
 from exporter.peft.replaced import Replacements
-from exporter.peft.sites import find_sites
+from exporter.peft.sites import find_sites, is_foreign
 from exporter.peft.targets import check_targets
 from registry.digest import Descriptor, Digest
 from registry.errors import AdapterRefused, InputError
@@ -100,6 +100,9 @@ def _check(
     check_complete(trained.config, card, modules, findings)
     note_replaced(modules, card.factor_dtype, findings)
     check_effects(modules, card, findings)
+    if trained.files.left_out:
+        message = f"left out: {', '.join(trained.files.left_out)}"
+        findings.note("left-out", "adapter", message, actual=list(trained.files.left_out))
     chat = read_chat(trained.files.path, trained.files.attachments, card, findings)
     pin = _pin(trained.files, findings)
     pins = {FILE: pin.base, "--base-fingerprint": base_fingerprint}
@@ -135,11 +138,11 @@ def _read(
 ) -> _Read | None:
     """Files, names, config and modules of one directory; None where there is nothing to go on with."""
     files = read_directory(directory, findings, allow_pickle=allow_pickle)
-    if files is None:
+    if files.tensors is not None and is_foreign(files.tensors, findings):
         return None
-    sites = find_sites(files.tensors, card, findings, adapter_name)
-    config = read_config(files.config, findings) if sites else None
-    if config is None:
+    config = None if files.config is None else read_config(files.config, findings)
+    sites = [] if files.tensors is None else find_sites(files.tensors, card, findings, adapter_name)
+    if config is None or not sites:
         return None
     modules, undecided = _modules(sites, config, card, findings)
     _check_targets(config, sites, card, findings)

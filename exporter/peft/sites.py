@@ -21,8 +21,6 @@ def find_sites(
     if not tensors:
         findings.error("no-tensors", "adapter", "the weights file holds no tensors", hint="save the adapter again")
         return []
-    if _is_foreign(tensors, findings):
-        return []
     fused = fused_modules(card)
     understood = _understand(tensors, {*card.modules, *fused}, findings)
     found: dict[str, dict[Part, TensorName]] = defaultdict(dict)
@@ -46,7 +44,8 @@ def _site(
     return Site(name, module, stored, targets, head=card.is_head(name))
 
 
-def _is_foreign(tensors: Mapping[str, Stored], findings: Findings) -> bool:
+def is_foreign(tensors: Mapping[str, Stored], findings: Findings) -> bool:
+    """Whether the names give away another tool; then that is the one finding."""
     other = foreign(tensors)
     if other is None:
         return False

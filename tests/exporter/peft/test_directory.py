@@ -59,7 +59,9 @@ def test_other_files_are_attached_and_optimizer_states_are_left_out(tmp_path: Pa
         (directory / name).write_bytes(b"x")
     (directory / "runs").mkdir()
     (directory / "link.txt").symlink_to("README.md")
-    adapter = check(directory, card).accept()
+    checked = check(directory, card)
+    adapter = checked.accept()
+    assert messages(checked, "note") == [f"left out: {', '.join(adapter.left_out)}"]
     assert list(adapter.attachments) == ["README.md", "trainer_state.json"]
     assert adapter.left_out == (
         "link.txt", "model.safetensors", "optimizer.pt", "rng_state_0.pth", "runs/",
