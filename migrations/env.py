@@ -14,7 +14,7 @@ from alembic import context
 from sqlalchemy import URL, Connection, text
 from sqlalchemy.types import TypeDecorator
 
-from registry.database import connected, sqlite_url, wait_for_writers
+from registry.engines import connected, database_url, wait_for_writers
 from registry.errors import IntegrityError
 from registry.tables import Table
 
@@ -24,11 +24,10 @@ def render_item(kind: str, value: Any, _context: Any) -> str | Literal[False]:
     return "sa.Text()" if kind == "type" and isinstance(value, TypeDecorator) else False
 
 
-def database_url() -> str | URL:
+def url() -> URL:
     """What the caller gave, else what the environment names."""
-    given = context.config.attributes.get("url")
-    home = Path(os.environ.get("PTDOCK_HOME", Path.home() / ".ptdock"))
-    return given or os.environ.get("PTDOCK_DATABASE_URL") or sqlite_url(home / "registry.db")
+    given: URL | None = context.config.attributes.get("url")
+    return given or database_url(Path(os.environ.get("PTDOCK_HOME", Path.home() / ".ptdock")), os.environ)
 
 
 def migrate(connection: Connection) -> None:
@@ -59,7 +58,7 @@ def check_links(connection: Connection) -> None:
 
 def run() -> None:
     """Connect, switch SQLite's foreign keys off outside of any transaction, and migrate."""
-    engine = connected(database_url())
+    engine = connected(url(), keep=False)
     with engine.connect() as connection:
         if connection.dialect.name == "sqlite":
             # The pragma is ignored inside a transaction, and SQLAlchemy begins one with the first statement.

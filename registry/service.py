@@ -10,7 +10,8 @@
     registry.create_release("stable", ["pirate@1.0.0"])  # … and the channel's pointer last
 
 A home holds `registry.db` (SQLite), an OCI image layout (`oci-layout`, `blobs/sha256/<hex>`), `ingest/` (unfinished
-writes) and `site/` (what channels offer, for any web server). Every change is one transaction with one audit event.
+writes) and `site/` (what channels offer, for any web server). The environment may put the database elsewhere
+(PTDOCK_DATABASE_URL). Every change is one transaction with one audit event.
 """
 
 from __future__ import annotations
@@ -45,12 +46,11 @@ from registry.catalog import adapters, channels, content, foundations, log
 from registry.catalog.log import Change
 from registry.database import SCHEMA, Database
 from registry.digest import Descriptor, Digest
-from registry.errors import InputError, NotFound, Unavailable
+from registry.engines import database_url, is_there
+from registry.errors import InputError, NotFound, PtdockError, Unavailable
 from registry.names import check_name
 from registry.publishing import Publication, publish
 from registry.site import Changes
-
-_DATABASE = "registry.db"
 
 
 class Registry:
@@ -58,7 +58,7 @@ class Registry:
 
     `blobs` is the store: `put_bytes(data)`, `put_file(path, move=False, progress=None)` answer a Descriptor;
     `path(digest)` a read-only local file; `read(digest)` verified bytes; `size(digest)` None when absent. `home` is
-    the registry's directory; `database` is for its own modules.
+    the registry's directory; `database` is for its own modules. `fresh` is True when `init` has just made it.
     """
 
     def __init__(
@@ -67,42 +67,63 @@ class Registry:
         self.home = home
         self.database = database
         self.blobs = blobs
+        self.fresh = False
         self._actor = actor
         self._clock = clock
 
     @classmethod
-    def init(cls, home: Path, *, actor: str | None = None, clock: Callable[[], float] = time.time) -> Registry:
+    def init(
+        cls,
+        home: Path,
+        *,
+        environment: Mapping[str, str] = os.environ,
+        actor: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Registry:
         """Make an empty registry in `home` (made when absent), or bring an existing one to the newest schema.
 
-        `actor` is who the audit log names; by default the operating system's user. Raises Unavailable
-        when `home` cannot be written.
+        `environment` says where the database is, when it is not in `home` (registry.engines). `actor` is who the audit
+        log names; by default the operating system's user. Raises Unavailable when `home` cannot be written or the
+        database not reached.
         """
         try:
             with files.translated(home):
                 files.make_directory(home)
         except (FileExistsError, NotADirectoryError) as error:
             raise InputError(f"{home} is not a directory", hint="choose another home", path=str(home)) from error
-        store, database = LocalStore.create(home), Database.at(home / _DATABASE)
+        store, database = LocalStore.create(home), Database(database_url(home, environment))
         if database.schema() != SCHEMA:
             database.upgrade()
         registry = cls(home, database, store, actor=actor or _user(), clock=clock)
         with registry._change() as change:
             if not log.identity(change.session):
                 log.found(change, str(uuid.uuid4()))
+                registry.fresh = True
         return registry
 
     @classmethod
-    def open(cls, home: Path, *, actor: str | None = None, clock: Callable[[], float] = time.time) -> Registry:
-        """Open the registry in `home`.
+    def open(
+        cls,
+        home: Path,
+        *,
+        environment: Mapping[str, str] = os.environ,
+        actor: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Registry:
+        """Open the registry in `home`; `environment` as for `init`.
 
         Raises NotFound when there is none (hint: `ptdock init`), Conflict when its schema is not this program's
         (hint: `ptdock db upgrade`).
         """
-        path = home / _DATABASE
-        if not path.is_file():
+        url = database_url(home, environment)
+        if not is_there(url):
             raise NotFound(f"no registry in {home}", hint="make one with `ptdock init`", path=str(home))
-        database = Database.at(path)
-        database.check_schema()
+        database = Database(url)
+        try:
+            database.check_schema()
+        except PtdockError:
+            database.close()
+            raise
         return cls(home, database, LocalStore(home), actor=actor or _user(), clock=clock)
 
     @property

@@ -20,11 +20,10 @@ def init(app: App) -> None:
     """Make a store, or bring one to this version's schema."""
     from registry.service import Registry
 
-    fresh = not (app.home / "registry.db").exists()
     registry = Registry.init(app.home)
     app.answer(
-        {"home": str(app.home), "registry": registry.uuid, "fresh": fresh},
-        f"{'made a store in' if fresh else 'the store is ready in'} {render.bold(render.clean(app.home))}",
+        {"home": str(app.home), "registry": registry.uuid, "fresh": registry.fresh},
+        f"{'made a store in' if registry.fresh else 'the store is ready in'} {render.bold(render.clean(app.home))}",
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.registry.files import Pair
+from tests.registry.places import Kind, Place, Postgresql, Sqlite
+from tests.registry.postgresql import Server, running
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +39,48 @@ def stocked_home(tmp_path_factory: pytest.TempPathFactory, pair: Pair) -> Path:
     from tests.registry.stock import stocked
 
     return stocked(tmp_path_factory.mktemp("stocked") / "home", pair).registry.home
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A running PostgreSQL."""
+    with running() as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Either database: what uses this runs on both."""
+    return Sqlite() if request.param == "sqlite" else Postgresql(request.getfixturevalue("server"))
+
+
+@pytest.fixture(scope="session")
+def empty_place(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """An empty registry, to be copied."""
+    place = kind.at(tmp_path_factory.mktemp("empty") / "home")
+    place.init().database.close()
+    return place
+
+
+@pytest.fixture(scope="session")
+def stocked_place(kind: Kind, tmp_path_factory: pytest.TempPathFactory, pair: Pair) -> Place:
+    """A registry with something in it (`tests.registry.stock.fill`), to be copied."""
+    from tests.registry.stock import fill
+
+    place = kind.at(tmp_path_factory.mktemp("stocked") / "home")
+    fill(place.init(), pair).registry.database.close()
+    return place
+
+
+@pytest.fixture
+def bare_place(kind: Kind, tmp_path: Path) -> Iterator[Place]:
+    """A place of a test's own, without a schema."""
+    yield kind.at(tmp_path / "bare")
+    kind.drop(tmp_path)
+
+
+@pytest.fixture
+def place(kind: Kind, empty_place: Place, tmp_path: Path) -> Iterator[Place]:
+    """A test's own empty registry."""
+    yield kind.copy(empty_place, tmp_path / "home")
+    kind.drop(tmp_path)

@@ -102,7 +102,12 @@ class Stock:
 
 def stocked(home: Path, pair: Pair) -> Stock:
     """A registry with foundation `f1`, its base program and a template, `pirate` and `json` 1.0.0, channel `stable`."""
-    stock = Stock(Registry.init(home, actor="tester", clock=lambda: NOW), pair)
+    return fill(Registry.init(home, actor="tester", clock=lambda: NOW), pair)
+
+
+def fill(registry: Registry, pair: Pair) -> Stock:
+    """Put into an empty registry what `stocked` says."""
+    stock = Stock(registry, pair)
     foundation = stock.foundation("f1")
     stock.template(foundation, rank=0)
     template = stock.template(foundation)

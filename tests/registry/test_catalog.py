@@ -1,5 +1,5 @@
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -7,20 +7,22 @@ from registry.artifacts import Source
 from registry.catalog import content, foundations
 from registry.digest import Descriptor, Digest
 from registry.errors import InputError, IntegrityError, NotFound
-from registry.service import Registry
 from tests.registry.files import Pair
-from tests.registry.stock import Stock, copied, structure
+from tests.registry.places import Place
+from tests.registry.stock import Stock, structure
 
 
 @pytest.fixture(scope="module")
-def stock(stocked_home: Path, tmp_path_factory: pytest.TempPathFactory, pair: Pair) -> Stock:
-    """Read only."""
-    return copied(stocked_home, tmp_path_factory.mktemp("stock") / "home", pair)
+def stock(stocked_place: Place, pair: Pair) -> Iterator[Stock]:
+    """Read only, so it is not copied."""
+    stock = stocked_place.stock(pair)
+    yield stock
+    stock.registry.database.close()
 
 
 @pytest.fixture
-def fresh(empty_home: Path, tmp_path: Path, pair: Pair) -> Stock:
-    return copied(empty_home, tmp_path / "home", pair)
+def fresh(place: Place, pair: Pair) -> Stock:
+    return place.stock(pair)
 
 
 def test_a_base_is_read_as_it_was_recorded(fresh):
@@ -196,8 +198,8 @@ def test_everything_that_refers_to_a_blob_is_named(stock):
         assert content.users(session, Digest.of(b"unknown")) == ()
 
 
-def test_a_registry_that_is_opened_again_has_everything(stock):
-    again = Registry.open(stock.registry.home)
+def test_a_registry_that_is_opened_again_has_everything(stock, stocked_place):
+    again = stocked_place.open()
 
     assert again.uuid == stock.registry.uuid
     assert again.adapters() == ("json", "pirate")

@@ -2,7 +2,6 @@ import os
 import resource
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.orm import Session
 
 from registry.catalog import log
 from registry.catalog.log import Change
@@ -17,17 +17,29 @@ from registry.database import SCHEMA, Database
 from registry.errors import Conflict, IntegrityError, NotFound, PtdockError, Unavailable
 from registry.files import observed
 from registry.service import Registry
+from tests.registry.places import Place
 
 
 @pytest.fixture
-def database(empty_home: Path, tmp_path: Path) -> Database:
+def database(place: Place) -> Database:
+    """Either database, empty."""
+    return place.database
+
+
+@pytest.fixture
+def file(empty_home: Path, tmp_path: Path) -> Database:
+    """An empty SQLite database."""
     shutil.copy(empty_home / "registry.db", tmp_path)
     return Database.at(tmp_path / "registry.db")
 
 
 def add(database: Database, name: str) -> None:
     with database.write() as session:
-        session.execute(text("INSERT INTO adapters VALUES (:name, 'now')"), {"name": name})
+        insert(session, name)
+
+
+def insert(session: Session, name: str) -> None:
+    session.execute(text("INSERT INTO adapters VALUES (:name, 'now')"), {"name": name})
 
 
 def names(database: Database) -> list[str]:
@@ -35,7 +47,7 @@ def names(database: Database) -> list[str]:
         return list(session.scalars(text("SELECT name FROM adapters ORDER BY name")))
 
 
-def test_every_connection_is_durable_and_checks_links(database):
+def test_every_connection_is_durable_and_checks_links(file):
     wanted = {
         "journal_mode": "wal",
         "synchronous": 2,
@@ -44,7 +56,7 @@ def test_every_connection_is_durable_and_checks_links(database):
         "recursive_triggers": 1,
     }
 
-    for transaction in (database.read, database.write):
+    for transaction in (file.read, file.write, file.read):
         with transaction() as session:
             assert {name: session.scalar(text(f"PRAGMA {name}")) for name in wanted} == wanted
 
@@ -58,7 +70,7 @@ def test_a_transaction_is_kept_whole(database):
 def test_a_transaction_that_raises_leaves_nothing(database):
     def half() -> None:
         with database.write() as session:
-            session.execute(text("INSERT INTO adapters VALUES ('half', 'now')"))
+            insert(session, "half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -114,7 +126,7 @@ def test_readers_see_one_state_and_never_wait_for_a_writer(database):
     with database.read() as reader:
         seen = [reader.scalar(text("SELECT count(*) FROM adapters"))]
         with database.write() as writer:
-            writer.execute(text("INSERT INTO adapters VALUES ('during', 'now')"))
+            insert(writer, "during")
             seen.append(reader.scalar(text("SELECT count(*) FROM adapters")))
         seen.append(reader.scalar(text("SELECT count(*) FROM adapters")))
 
@@ -129,7 +141,7 @@ def test_a_file_that_is_no_database_is_damage(tmp_path):
         Database.at(tmp_path / "registry.db").schema()
 
 
-def test_a_full_disk_is_unavailable_and_leaves_nothing(database):
+def test_a_full_disk_is_unavailable_and_leaves_nothing(file):
     """The kernel refuses a write of SQLite's in a process that may not write files beyond 1 MB."""
     child = os.fork()
     if child == 0:
@@ -137,7 +149,7 @@ def test_a_full_disk_is_unavailable_and_leaves_nothing(database):
         try:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-            with database.write() as session:
+            with file.write() as session:
                 session.execute(
                     text("INSERT INTO recipes VALUES (:d, :t)"), {"d": f"sha256:{'0' * 64}", "t": "x" * (2 << 20)}
                 )
@@ -148,18 +160,17 @@ def test_a_full_disk_is_unavailable_and_leaves_nothing(database):
     _, status = os.waitpid(child, 0)
 
     assert os.waitstatus_to_exitcode(status) == 42
-    with database.read() as session:
+    with file.read() as session:
         assert session.scalar(text("SELECT count(*) FROM recipes")) == 0
 
 
 @pytest.mark.parametrize(("schema", "hint"), [("0000", "ptdock db upgrade"), ("9999", "upgrade ptdock")])
-def test_another_schema_is_refused_with_the_way_out(empty_home, tmp_path, schema, hint):
-    shutil.copytree(empty_home, tmp_path / "home")
-    with sqlite3.connect(tmp_path / "home" / "registry.db") as connection:
-        connection.execute("UPDATE alembic_version SET version_num = ?", [schema])
+def test_another_schema_is_refused_with_the_way_out(place, database, schema, hint):
+    with database.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = :schema"), {"schema": schema})
 
     with pytest.raises(Conflict, match=f"has schema {schema}, but this ptdock works with {SCHEMA}") as caught:
-        Registry.open(tmp_path / "home")
+        place.open()
 
     assert hint in caught.value.hint
 
@@ -176,11 +187,26 @@ def test_a_place_without_a_registry_says_how_to_make_one(tmp_path, content):
     assert [path.name for path in tmp_path.iterdir()] == ([] if content is None else ["registry.db"])
 
 
+def test_a_database_without_a_schema_says_how_to_make_a_registry(bare_place):
+    with pytest.raises(NotFound) as caught:
+        bare_place.open()
+
+    assert "ptdock init" in caught.value.hint
+
+
+def test_initialising_says_whether_it_made_the_registry(bare_place):
+    first, second = bare_place.init(), bare_place.init()
+
+    assert (first.fresh, second.fresh) == (True, False)
+    assert first.uuid == second.uuid
+
+
 def test_opening_a_registry_imports_neither_torch_nor_alembic(empty_home):
     code = """
 import sys
 from pathlib import Path
 from registry.service import Registry
+from tests.registry.places import Place
 Registry.open(Path(sys.argv[1])).uuid
 print(sorted({name.split(".")[0] for name in sys.modules} & {"torch", "alembic", "executorch", "transformers", "mako"}))
 """

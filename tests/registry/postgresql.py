@@ -1,0 +1,77 @@
+"""A PostgreSQL of the test run's own: Debian's package, a temporary directory, a Unix socket and no port."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from sqlalchemy import URL
+
+_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+_TEXTS = "ENCODING 'UTF8' LOCALE 'C'"
+
+
+class Server:
+    """A running server, and the databases in it."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    def url(self, database: str) -> URL:
+        """The URL of one of its databases."""
+        query = {"host": str(self._socket)}
+        return URL.create("postgresql+psycopg", username="postgres", database=database, query=query)
+
+    def execute(self, statement: str) -> None:
+        """Run a statement that concerns the server as a whole."""
+        with psycopg.connect(host=str(self._socket), user="postgres", dbname="postgres", autocommit=True) as connection:
+            connection.execute(statement)
+
+    def create(self, template: str = "template0", texts: str = _TEXTS) -> str:
+        """A new database, a copy of another one that nobody is connected to; answers its name."""
+        name = f"test_{secrets.token_hex(6)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} {texts if template == 'template0' else ''}")
+        return name
+
+    def drop(self, name: str) -> None:
+        """Remove a database, whoever is connected."""
+        self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def running(settings: dict[str, str] | None = None) -> Iterator[Server]:
+    """Start a server and stop it; `settings` beside those that make it fast and not durable."""
+    owner = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
+    directory = Path(tempfile.mkdtemp(prefix="ptdock-pg-"))  # short: a socket's path has at most 107 bytes
+    try:
+        if owner:
+            shutil.chown(directory, owner)
+        data = directory / "data"
+        _run(owner, "initdb", "--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", data)
+        options = {**_FAST, "listen_addresses": "", "unix_socket_directories": directory, **(settings or {})}
+        arguments = " ".join(f"-c {name}='{value}'" for name, value in options.items())
+        _run(owner, "pg_ctl", "--wait", "--pgdata", data, "--log", directory / "log", "--options", arguments, "start")
+        try:
+            yield Server(directory)
+        finally:
+            _run(owner, "pg_ctl", "--wait", "--pgdata", data, "--mode", "immediate", "stop")
+    finally:
+        shutil.rmtree(directory)
+
+
+def _run(owner: str | None, program: str, *arguments: object) -> None:
+    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"), key=lambda path: int(path.parts[-3]))
+    path = str(found[-1]) if found else shutil.which(program)
+    if path is None:
+        raise FileNotFoundError(
+            f"PostgreSQL's {program} is not here: apt-get install postgresql, or `make test`, which does"
+        )
+    # The server inherits the output, and would keep a pipe open for as long as it runs.
+    subprocess.run([path, *map(str, arguments)], user=owner, check=True, stdout=subprocess.DEVNULL, cwd="/")
