@@ -16,6 +16,7 @@ import numpy as np
 
 from exporter.architecture import decoder_spec
 from exporter.base import Checkpoint, fingerprint
+from exporter.parts import module_document, read_files
 from exporter.recipe import Recipe, installed_versions
 from exporter.retarget import NotRetargetableError, Retargeted, plan_keys, write_foundation
 from registry import canonical
@@ -45,8 +46,7 @@ def find_twin(registry: Registry, checkpoint: Checkpoint, recipe: Recipe, contex
                 for template in _templates(registry, known)
             )
             and _shapes(registry, known) == shapes
-            and _computes(_files(registry, known))
-            == _computes({name: path.read_bytes() for name, path in checkpoint.files.items()})
+            and _computes(_files(registry, known)) == _computes(read_files(checkpoint.files))
         ):
             return known
     return None
@@ -69,7 +69,14 @@ def retarget_foundation(
     templates = _templates(registry, known)
     data = mapped(registry.blobs.path(file.digest))
     tensors = foundation_tensors(read_ptd(data), data, plan.names, _layouts(registry, plan, templates))
-    foundation = replace(known, file=file, base=fingerprint(checkpoint.tensors), tensors=tensors)
+    modules = canonical.loads(registry.blobs.read(known.modules.digest), what="module table")
+    foundation = replace(
+        known,
+        file=file,
+        base=fingerprint(checkpoint.tensors),
+        modules=registry.blobs.put_bytes(module_document(modules, read_files(checkpoint.files))),
+        tensors=tensors,
+    )
     progress("relinking base program and templates")
     return foundation, tuple(_retarget_template(registry, plan, foundation, template) for template in templates)
 

@@ -17,12 +17,12 @@ from exporter.architecture import decoder_spec, spec_for
 from exporter.base import BaseSource, Checkpoint, fingerprint, read_base, tensor_table
 from exporter.card import Card
 from exporter.finetune import NotRetargetableError, find_twin, retarget_foundation
+from exporter.parts import module_document, read_files
 from exporter.prompt import prompt_of
 from exporter.quiet import quiet
 from exporter.recipe import Recipe, installed_versions
 from exporter.sources import Progress, load_exporter, no_progress, open_source, recipe_for
 from exporter.structure import Structure
-from registry import canonical
 from registry.artifacts import Base, Foundation, Runtime, Template
 from registry.digest import Digest
 from registry.errors import Conflict, IntegrityError
@@ -149,7 +149,7 @@ def record_base(registry: Registry, source: BaseSource) -> Base:
     """Store a base's tensor table, config and tokenizer files, and record it with a hint where it stands."""
     files = {name: registry.blobs.put_bytes(path.read_bytes()) for name, path in source.files.items()}
     table = registry.blobs.put_bytes(tensor_table(source.tensors))
-    prompt = prompt_of({name: path.read_bytes() for name, path in source.files.items()})
+    prompt = prompt_of(read_files(source.files))
     return registry.add_base(
         Base(
             fingerprint(source.tensors),
@@ -176,7 +176,7 @@ def record_foundation(
         file=file,
         base=fingerprint(source.tensors),
         recipe=options.recipe.to_json(),
-        modules=registry.blobs.put_bytes(canonical.dumps(made.modules)),
+        modules=registry.blobs.put_bytes(module_document(made.modules, read_files(source.files))),
         tensors=tensors,
     )
     return registry.add_foundation(foundation, name, replace_name=options.replace_name)

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from exporter import tokenizer
 from exporter.fold import Folded
 from exporter.peft.adapter import NormalizedAdapter, Values
 from exporter.prompt import Template, encoder, read_prompt
-from registry import wire
+from registry import canonical, wire
 from registry.artifacts import Base
 from registry.blobs import BlobStore
 from registry.relocation import RelocationTable
 
 
+def read_files(files: Mapping[str, Path]) -> tokenizer.Files:
+    """A checkpoint's config and tokenizer files by name."""
+    return {name: path.read_bytes() for name, path in files.items()}
+
+
 def base_files(store: BlobStore, base: Base) -> tokenizer.Files:
     """A recorded base's config and tokenizer files by name."""
     return {name: store.read(file.digest) for name, file in base.files.items()}
+
+
+def module_document(table: Mapping[str, Any], files: tokenizer.Files) -> bytes:
+    """A foundation's module table with its tokenizer's digests, so that no publish has to read the tokenizer again."""
+    described = tokenizer.describe(files)
+    return canonical.dumps({**table, "tokenizer": None if described is None else described.to_json()})
 
 
 def own_prompt(store: BlobStore, base: Base, adapter: NormalizedAdapter) -> bytes | None:
