@@ -57,7 +57,8 @@ def manifest(channel: int, document: ReleaseDocument, data: bytes) -> Manifest:
 
 def device(followed: Sequence[tuple[int, ReleaseDocument]]) -> DeviceState:
     """A device that runs the first release of these channels, whole."""
-    channels, holds = {}, {}
+    channels: dict[str, ChannelState] = {}
+    holds: dict[Descriptor, None] = {}
     for channel, document in followed:
         active = ActiveSet(document.release, Descriptor.of(document.to_bytes()), document.lines[0])
         channels[f"channel-{channel}"] = ChannelState("123e4567-e89b-42d3-a456-426614174000", 0, 1, NOW - 20, active)

@@ -1,9 +1,9 @@
 """The yardstick: ExecuTorch's own `export_llm`, exporting SmolLM2 with one adapter and a foundation file.
 
-    python benchmarks/upstream.py
+    python -m benchmarks.upstream
 
 takes seven minutes and 3 GB of memory for each adapter, so it runs only on request. It writes its figures to
-`build/bench/upstream.json`, from where `benchmarks/table.py` takes them. The model is converted to ExecuTorch's
+`build/bench/upstream.json`, from where `benchmarks.table` takes them. The model is converted to ExecuTorch's
 names before the clock starts, and everything is asked for as ptdock exports it: fp32, KV cache, custom SDPA, XNNPACK,
 the same context length. Hugging Face's rotary order is asked for too, or upstream's answers would be wrong for
 adapters trained with PEFT.
@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import run
 from safetensors.torch import load_file
+
+from benchmarks.measure import run
 
 BUILD = Path("build")
 WORK = BUILD / "bench" / "upstream"
