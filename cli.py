@@ -42,6 +42,7 @@ SECTIONS = {
         "verify": (f"{_AT}store", "verify", "Check every blob against its digest, and every link."),
         "log": (f"{_AT}store", "log", "Show who changed what, and when, newest first."),
     },
+        "gc": (f"{_AT}collect", "gc", "Delete what nothing needs any more."),
 }
 
 

@@ -29,6 +29,7 @@ from registry.errors import Conflict, NotFound
 from registry.formats.pte import read_pte
 from registry.links import check_inline, check_links
 from registry.names import check_name, check_version
+from registry.publishing import insisting
 from registry.relink import relink, unpack
 from registry.relocation import RelocationTable
 from registry.service import Registry
@@ -100,23 +101,28 @@ def publish(
     )
     progress("relinking")
     factors, program = make_program(registry, foundation, template, folded)
-    source = _store_source(registry, adapter)
-    result = registry.publish(
-        options.name,
-        options.version,
-        source,
-        template=template,
-        file=registry.blobs.put_bytes(program),
-        factors=registry.blobs.put_bytes(factors),
-        lineage={**adapter.lineage, **options.lineage},
-        warnings=(*checked.warnings, *_dead(registry, template)),
-        parts=_store_parts(registry, foundation, template, adapter, folded),
-    )
+    parts_by_role = _parts(registry, foundation, template, adapter, folded)
+
+    def record() -> PublishResult:
+        put = registry.blobs.put_bytes
+        return registry.publish(
+            options.name,
+            options.version,
+            _store_source(registry, adapter),
+            template=template,
+            file=put(program),
+            factors=put(factors),
+            lineage={**adapter.lineage, **options.lineage},
+            warnings=(*checked.warnings, *_dead(registry, template)),
+            parts={role: put(data) for role, data in parts_by_role.items()},
+        )
+
+    result = insisting(record)
     relinked = known == len(registry.templates(foundation.file.digest))
     return Published(result, template, folded.structure, checked, relinked)
 
 
-def _store_parts(
+def _parts(
     registry: Registry, foundation: Foundation, template: Template, adapter: NormalizedAdapter, folded: Folded
 ) -> dict[str, Descriptor]:
     table = RelocationTable.from_bytes(registry.blobs.read(template.table.digest))
@@ -127,7 +133,7 @@ def _store_parts(
     wire = parts.wire_form(table, adapter, folded)
     if wire is not None:
         found["wire"], found["wire_table"] = wire
-    return {role: registry.blobs.put_bytes(data) for role, data in found.items()}
+    return found
 
 
 def card_of(registry: Registry, foundation: Foundation) -> Card:

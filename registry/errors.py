@@ -51,6 +51,10 @@ class NotFound(PtdockError):
     exit_code = 5
 
 
+class BlobMissing(NotFound):
+    """A blob that is to be recorded is not in the store: it was never put, or was collected since it was."""
+
+
 class Conflict(PtdockError):
     """The request contradicts what is recorded: immutable version, used name, referenced object."""
 

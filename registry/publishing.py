@@ -6,7 +6,8 @@ the same again is a no-op, and so is publishing other files that give the very s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +16,11 @@ from registry.blobs import BlobStore
 from registry.catalog import adapters, content, foundations
 from registry.catalog.log import Change
 from registry.digest import Descriptor
-from registry.errors import Conflict, InputError, IntegrityError, NotFound
+from registry.errors import BlobMissing, Conflict, InputError, IntegrityError, NotFound
 from registry.names import check_name, check_version
 
 FIRST = "1.0.0"
+_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,14 @@ class Publication:
         """Every blob that the rows will refer to, the source list among them."""
         beside = [*self.source.files.values(), *self.source.attachments.values()]
         return [self.file, self.factors, Descriptor.of(self.source.to_bytes()), *beside, *self.parts.values()]
+
+
+def insisting(record: Callable[[], PublishResult]) -> PublishResult:
+    """Call what puts blobs and then records them, again while the collector takes one in between."""
+    for _ in range(_TRIES - 1):
+        with suppress(BlobMissing):
+            return record()
+    return record()
 
 
 def publish(change: Change, store: BlobStore, new: Publication) -> PublishResult:

@@ -48,6 +48,7 @@ from registry.database import SCHEMA, Database
 from registry.digest import Descriptor, Digest
 from registry.engines import database_url, is_there
 from registry.errors import InputError, NotFound, PtdockError, Unavailable
+from registry.keeper import Keeper
 from registry.names import check_name
 from registry.publishing import Publication, publish
 from registry.site import Changes
@@ -429,6 +430,10 @@ class Registry:
 
     @contextmanager
     def _change(self) -> Iterator[Change]:
+    def keeper(self) -> Keeper:
+        """What keeps the registry whole: the collector and what it is asked."""
+        return Keeper(self.home, self.database, self.blobs, self._change, self._clock)
+
         with self.database.write() as session:
             yield Change(session, self._clock(), self._actor)
 

@@ -49,7 +49,11 @@ class Inspection:
     def blob_found(self, digest: Digest, message: str) -> None:
         """Note one damaged blob, with the rows that refer to it."""
         self.bad.add(digest)
-        self.found("blob", str(digest), message, content.users(self.session, digest))
+        users = content.users(self.session, digest)
+        if users:
+            self.found("blob", str(digest), message, users)
+        else:  # recorded, but of no use to anything: a collection that was killed leaves such rows
+            self.notes.append(f"{digest}, to which nothing refers: {message}")
 
     @contextmanager
     def finding(self, kind: str, subject: str) -> Iterator[None]:

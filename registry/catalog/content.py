@@ -12,13 +12,13 @@ from registry import tables as t
 from registry.blobs import BlobStore
 from registry.catalog.log import Change
 from registry.digest import Descriptor, Digest
-from registry.errors import IntegrityError, NotFound
+from registry.errors import BlobMissing, IntegrityError
 
 _PARAMETERS = 500  # well below what any database takes in one statement
 
 
 def require(change: Change, store: BlobStore, blobs: Iterable[Descriptor]) -> None:
-    """Record blobs that are about to be referred to; each is in the store, or NotFound is raised.
+    """Record blobs that are about to be referred to; each is in the store, or BlobMissing is raised.
 
     The look into the store happens under the write lock, which the collector holds while it deletes: what was seen
     here cannot go before the reference to it is committed. Condemned blobs are taken back.
@@ -38,7 +38,7 @@ def require(change: Change, store: BlobStore, blobs: Iterable[Descriptor]) -> No
 def _check(store: BlobStore, blob: Descriptor) -> None:
     actual = store.size(blob.digest)
     if actual is None:
-        raise NotFound(
+        raise BlobMissing(
             f"the store holds no blob {blob.digest}",
             hint="repeat the command: it puts the blob first",
             **blob.to_json(),

@@ -26,8 +26,8 @@ class Change:
 
     @property
     def at(self) -> str:
-        """The time in ISO 8601, UTC, with microseconds: texts in the order of time."""
-        return datetime.fromtimestamp(self.now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        """The time as it is recorded."""
+        return stamp(self.now)
 
     def record(self, action: str, subject: str, *, before: Any = None, after: Any = None) -> Digest:
         """Append an event to the log; answers its digest, the log's new head."""
@@ -36,6 +36,11 @@ class Change:
         values = {**event.to_json(), "prev": event.prev, "digest": event.digest}
         self.session.execute(insert(t.Event).values(values))
         return event.digest
+
+
+def stamp(now: float) -> str:
+    """A time (Unix seconds) in ISO 8601, UTC, with microseconds: texts in the order of time."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def found(change: Change, uuid: str) -> None:

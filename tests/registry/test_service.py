@@ -4,7 +4,6 @@ import os
 import signal
 import sqlite3
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -16,10 +15,10 @@ from sqlalchemy import text
 from registry.artifacts import Report
 from registry.digest import Descriptor, Digest
 from registry.errors import Conflict, InputError, IntegrityError, NotFound, PtdockError, Unavailable
-from registry.files import Step, observed
 from registry.manifest import Arm, Manifest
 from registry.release import ReleaseDocument
 from registry.service import Registry
+from tests.registry.crashes import in_a_child, killing
 from tests.registry.files import Pair
 from tests.registry.stock import NOW, Stock, copied, refusing
 
@@ -717,31 +716,6 @@ def test_what_interrupted_commands_left_is_only_a_note(registry):
         "1 blobs (6 bytes) that nothing refers to",
         f"1 unfinished files older than a day in {registry.home / 'ingest'}",
     )
-
-
-def in_a_child(work: Callable[[], object], observer: Callable[[Step], None]) -> int:
-    """Do something in a forked process under an observer; answers its exit code, -9 when it was killed."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            with observed(observer):
-                work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def killing(after: int) -> Callable[[Step], None]:
-    """Kill the process, as kill -9 does, at the step after the first `after` ones."""
-    left = iter(range(after))
-
-    def observe(_step: Step) -> None:
-        if next(left, None) is None:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return observe
 
 
 def test_a_publish_that_is_killed_at_any_step_leaves_a_clean_registry_and_succeeds_when_repeated(

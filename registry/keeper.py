@@ -1,0 +1,84 @@
+"""What keeps a registry whole, behind one door: `Registry.keeper()`.
+
+    keeper = registry.keeper()
+    for item in keeper.survey(): ...        # why each blob is kept
+    done = keeper.collect(grace=86400)      # what nothing keeps is condemned, then deleted
+
+Each method is one question or one change; the rules are in the modules that they call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from registry import collecting
+from registry.blobs import LocalStore
+from registry.catalog.log import Change
+from registry.collecting import GRACE_SECONDS, Collected
+from registry.database import Database
+from registry.digest import Descriptor
+from registry.reachability import Item, survey
+
+
+class Keeper:
+    """A registry's collector."""
+
+    def __init__(
+        self,
+        home: Path,
+        database: Database,
+        blobs: LocalStore,
+        change: Callable[[], AbstractContextManager[Change]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._home = home
+        self._database = database
+        self._blobs = blobs
+        self._change = change
+        self._clock = clock
+
+    def survey(self) -> Iterator[Item]:
+        """Every blob in the order of digests, and what keeps it. Raises IntegrityError for a damaged release."""
+        with self._database.read() as session:
+            yield from survey(session, self._blobs, self._clock())
+
+    def unfinished(self) -> list[Path]:
+        """What interrupted commands left behind more than a day ago."""
+        return collecting.unfinished(self._home, self._blobs)
+
+    def collect(self, *, grace: float = GRACE_SECONDS) -> Collected:
+        """Condemn what nothing keeps; delete what has been condemned for `grace` seconds.
+
+        Safe beside everything else, and when it is killed: the next run goes on. Raises IntegrityError for a release
+        document that cannot be read.
+        """
+        kept, size = 0, 0
+        loose: list[Descriptor] = []
+        back: list[Descriptor] = []
+        for item in self.survey():
+            if item.kept_by is None:
+                loose.append(item.blob)
+            else:
+                kept, size = kept + 1, size + item.blob.size
+                if item.condemned_at is not None:
+                    back.append(item.blob)
+        taken_back = collecting.in_batches(back, self._take_back)
+        condemned = collecting.in_batches(loose, self._condemn)
+        deleted = collecting.in_batches(loose, lambda some: self._delete(some, grace))
+        waiting = tuple(sorted({*loose} - {*condemned, *deleted}, key=lambda blob: blob.digest))
+        removed = collecting.remove_unfinished(self.unfinished())
+        return Collected(kept, size, condemned, waiting, deleted, taken_back, removed)
+
+    def _take_back(self, some: Sequence[Descriptor]) -> list[Descriptor]:
+        with self._change() as change:
+            return collecting.take_back(change, some)
+
+    def _condemn(self, some: Sequence[Descriptor]) -> list[Descriptor]:
+        with self._change() as change:
+            return collecting.condemn(change, some)
+
+    def _delete(self, some: Sequence[Descriptor], grace: float) -> list[Descriptor]:
+        with self._change() as change:
+            return collecting.delete(change, self._blobs, some, grace=grace)
