@@ -36,13 +36,15 @@ SECTIONS = {
         "release": (f"{_AT}release", "release", "Immutable, numbered sets of builds that channels offer."),
         "manifest": (f"{_AT}query", "manifest", "Print a channel's manifest, as devices read it."),
         "plan": (f"{_AT}query", "plan", "Show what one device would do, and why."),
+        "site": (f"{_AT}site", "site", "The signed static tree, for any web server or bucket."),
+        "keys": (f"{_AT}keys", "keys", "Who signs what devices read, and until when."),
         "device": (f"{_AT}device", "device", "The reference device client: a directory plays the phone."),
     },
     "Care": {
         "verify": (f"{_AT}store", "verify", "Check every blob against its digest, and every link."),
+        "gc": (f"{_AT}collect", "gc", "Delete what nothing needs any more."),
         "log": (f"{_AT}store", "log", "Show who changed what, and when, newest first."),
     },
-        "gc": (f"{_AT}collect", "gc", "Delete what nothing needs any more."),
 }
 
 

@@ -5,6 +5,7 @@
 | 0 | done |
 | 1 | ptdock's own fault |
 | 2 | the command line or its input can never work |
+| 3 | not an error: something expires soon (`keys status`) |
 | 4 | the gate refused an adapter |
 | 5 | no such name, digest or version |
 | 6 | contradicts what is recorded |

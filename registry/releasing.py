@@ -263,10 +263,13 @@ def delete_channel(change: Change, store: BlobStore, name: str) -> None:
     channels.update_channel(change, name, deleted_at=change.at)
 
 
-def issue(change: Change, store: BlobStore, channel: Channel, arms: rollout.Arms) -> tuple[Channel, Descriptor]:
+def issue(
+    change: Change, store: BlobStore, channel: Channel, arms: rollout.Arms, *, after: int = 0
+) -> tuple[Channel, Descriptor]:
     """Write a channel's next manifest with these arms; from the commit on, it is the channel's state.
 
-    The change's events are recorded before, so that the manifest names the log's head after them.
+    The change's events are recorded before, so that the manifest names the log's head after them. Its sequence is above
+    all of the channel's, and above `after`, for a store that was restored behind what it had published.
     """
     session = change.session
     offered = [arm.release for arm in arms if arm.release is not None]
@@ -275,7 +278,7 @@ def issue(change: Change, store: BlobStore, channel: Channel, arms: rollout.Arms
     manifest = Manifest(
         registry=log.identity(session),
         channel=channel.name,
-        sequence=channels.last_sequence(session, channel.name) + 1,
+        sequence=max(channels.last_sequence(session, channel.name), after) + 1,
         issued=int(change.now),
         expires=int(change.now) + channel.settings["lifetime_seconds"],
         poll_seconds=channel.settings["poll_seconds"],

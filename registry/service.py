@@ -23,9 +23,9 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from registry import canonical, files, founding, lookup, proving, releasing, site, verification, withdrawing
+from registry import canonical, files, founding, lookup, proving, releasing, verification, withdrawing
 from registry.artifacts import (
     Base,
     Build,
@@ -50,8 +50,12 @@ from registry.engines import database_url, is_there
 from registry.errors import InputError, NotFound, PtdockError, Unavailable
 from registry.keeper import Keeper
 from registry.names import check_name
+from registry.published import newest_root
 from registry.publishing import Publication, publish
 from registry.site import Changes
+
+if TYPE_CHECKING:
+    from registry.signed_site import SignedSite
 
 
 class Registry:
@@ -83,6 +87,8 @@ class Registry:
     ) -> Registry:
         """Make an empty registry in `home` (made when absent), or bring an existing one to the newest schema.
 
+        A registry without keys gets development keys, which `ptdock keys init` replaces.
+
         `environment` says where the database is, when it is not in `home` (registry.engines). `actor` is who the audit
         log names; by default the operating system's user. Raises Unavailable when `home` cannot be written or the
         database not reached.
@@ -100,6 +106,7 @@ class Registry:
             if not log.identity(change.session):
                 log.found(change, str(uuid.uuid4()))
                 registry.fresh = True
+        registry.signed_site().create_development()
         return registry
 
     @classmethod
@@ -394,15 +401,21 @@ class Registry:
     def refresh_site(self) -> Changes:
         """Write the static tree again from what the channels offer; idempotent. Every channel change calls it.
 
-        Raises Conflict when the tree is ahead of this store, Unavailable when there is no space.
+        Raises Conflict when the tree is ahead of this store, NotFound without keys, Unavailable when there is no space.
         """
-        now = self._clock()
-        with files.locked(self.home / "site.lock"):
-            with self.database.read() as session:
-                current, earlier = channels.unexpired(session, now)
-            read = self.blobs.read
-            tree = site.tree(map(read, current), map(read, earlier), read, now=int(now))
-            return site.publish(tree, site.Directory(self.site), self.blobs)
+        return self.signed_site().refresh()
+
+    @property
+    def root_version(self) -> int:
+        """The version of the newest root of trust that signs for this registry; 0 without keys."""
+        folder = self.home / "keys" / "metadata"
+        return newest_root(path.name for path in folder.glob("*.root.json"))
+
+    def signed_site(self) -> SignedSite:
+        """The registry's keys and its signed site, for `keys` and `site publish`."""
+        from registry.signed_site import SignedSite  # noqa: PLC0415 - python-tuf and cryptography, for what signs alone
+
+        return SignedSite(self.home, self.database, self.blobs, self._change, self._clock)
 
     def verify(self, *, fast: bool = False, progress: Callable[[int], None] | None = None) -> Report:
         """Check blobs against digests, rows against blobs, links against bytes, and the audit chain.
@@ -417,23 +430,25 @@ class Registry:
         with self.database.read() as session:
             return tuple(log.events(session, limit))
 
+    def keeper(self) -> Keeper:
+        """What keeps the registry whole: the collector and what it is asked."""
+        return Keeper(self.home, self.database, self.blobs, self._change, self._clock)
+
     def _follow(self, done: str) -> None:
         """Bring the site after a change that is committed; when that fails, say what has been `done` all the same."""
         try:
             self.refresh_site()
-        except Unavailable as error:
-            raise Unavailable(
+        except PtdockError as error:
+            wait = "remove the cause; the next change of a channel writes the site"
+            hint = wait if isinstance(error, Unavailable) else error.hint
+            raise type(error)(
                 f"{done}, but the site was not written: {error.message}",
-                hint="free some space and do not repeat the command: the next change of a channel writes the site",
+                hint=f"do not repeat the command: {hint}",
                 **error.values,
             ) from error
 
     @contextmanager
     def _change(self) -> Iterator[Change]:
-    def keeper(self) -> Keeper:
-        """What keeps the registry whole: the collector and what it is asked."""
-        return Keeper(self.home, self.database, self.blobs, self._change, self._clock)
-
         with self.database.write() as session:
             yield Change(session, self._clock(), self._actor)
 

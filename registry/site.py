@@ -62,6 +62,11 @@ class Changes:
 class Target(Protocol):
     """Where a tree is published to. Paths are relative, with slashes; every change is atomic and durable."""
 
+    @property
+    def remote(self) -> bool:
+        """Whether others than this machine read it there."""
+        ...
+
     def read(self, path: str) -> bytes | None:
         """A document's bytes; None when it is absent."""
         ...
@@ -167,6 +172,8 @@ def _remove_others(tree: Tree, target: Target) -> Iterable[str]:
 
 class Directory:
     """A target that is a local directory. Blobs are hard links where the file system can, copies elsewhere."""
+
+    remote = False
 
     def __init__(self, root: Path) -> None:
         self.root = root

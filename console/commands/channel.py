@@ -62,6 +62,23 @@ def delete(app: App, name: str) -> None:
     app.answer({"name": name, "deleted": True}, f"withdrew channel {render.bold(name)}")
 
 
+@channel.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--target", metavar="TARGET", help="Where it is published; by default this store's own site.")
+@pass_app
+def advance(app: App, names: tuple[str, ...], target: str | None) -> None:
+    """Go past what is published, when this store is behind it: a restored backup.
+
+    Each channel, by default all, that is behind offers its arms again under a higher sequence than the published one.
+    """
+    from registry.targets import open_target
+
+    desk = app.registry().signed_site()
+    advanced = desk.advance(names, open_target(target) if target else desk.here)
+    text = "\n".join(f"{render.bold(each.name)}: sequence {each.sequence}" for each in advanced)
+    app.answer([documents.channel(each) for each in advanced], text or "no channel is behind what is published")
+
+
 def _arms_line(channel: Channel) -> str:
     return ", ".join(f"{_arm_name(arm)} {percent(arm.share_bp)}" for arm in channel.arms)
 

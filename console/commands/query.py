@@ -17,7 +17,6 @@ from console.verbs import Verb
 if TYPE_CHECKING:
     from registry.plan import Plan
     from registry.release import AdapterEntry
-    from registry.service import Registry
 
 
 @click.command(cls=Verb)
@@ -42,24 +41,12 @@ def plan(app: App, channels: tuple[str, ...], file: Path, delete_first: bool) ->
 
     What it downloads, keeps, activates and deletes follows from the channels' manifests and the device's state.
     """
-    answer = make_plan(app.registry(), channels, read_file(file, hint=DEVICE_HINT), delete_first=delete_first)
-    app.answer(answer.to_json(), plan_text(answer))
-
-
-def make_plan(registry: Registry, channels: tuple[str, ...], device: bytes, *, delete_first: bool) -> Plan:
-    """The plan for a device that states `device` (registry.device_state), from the channels' newest manifests."""
     from registry.device_state import DeviceState
-    from registry.manifest import Manifest
-    from registry.plan import pins
-    from registry.plan import plan as plan_for
-    from registry.release import ReleaseDocument
+    from registry.query import planned
 
-    state = DeviceState.from_bytes(device)
-    manifests = [Manifest.from_bytes(registry.manifest(channel)) for channel in channels]
-    releases = {
-        pin.digest: ReleaseDocument.from_bytes(registry.blobs.read(pin.digest)) for pin in pins(manifests, state)
-    }
-    return plan_for(manifests, releases, state, now=int(time.time()), delete_first=delete_first)
+    state = DeviceState.from_bytes(read_file(file, hint=DEVICE_HINT))
+    answer = planned(app.registry(), channels, state, now=int(time.time()), delete_first=delete_first)
+    app.answer(answer.to_json(), plan_text(answer))
 
 
 def plan_text(answer: Plan) -> str:

@@ -154,6 +154,13 @@ def manifest(session: Session, channel: str, sequence: int) -> Descriptor | None
     return Descriptor(row.digest, row.size) if row else None
 
 
+def lifetime(session: Session, channel: str, sequence: int) -> tuple[int, int]:
+    """When a manifest was issued and when it expires, in Unix seconds."""
+    query = select(t.Manifest.issued, t.Manifest.expires)
+    row = session.execute(query.where(t.Manifest.channel == channel, t.Manifest.sequence == sequence)).one()
+    return row.issued, row.expires
+
+
 def manifests(session: Session) -> tuple[Issued, ...]:
     """Every manifest that was ever issued, by channel and sequence."""
     query = select(t.Manifest, t.Blob.size).join(t.Blob, t.Blob.digest == t.Manifest.digest)

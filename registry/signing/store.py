@@ -104,7 +104,7 @@ class KeyStore:
     def add_keys(self, roles: Iterable[str], elsewhere: Mapping[str, Elsewhere]) -> dict[str, Key]:
         """New keys for online roles, generated here unless `elsewhere` has them; recorded before anyone trusts them."""
         public: dict[str, Key] = {}
-        uris = self._uris()
+        uris = self.uris()
         for role in roles:
             found = elsewhere.get(role) or self._generated(role)
             public[role] = found.key
@@ -125,7 +125,7 @@ class KeyStore:
     def forget_unused(self) -> None:
         """Delete the online private keys that the newest root does not name."""
         named = {key.keyid for key in self.keys.online.values()}
-        uris = self._uris()
+        uris = self.uris()
         used = {keyid: uri for keyid, uri in uris.items() if keyid in named}
         here = {self.directory / "online" / uri.partition(":")[2] for uri in used.values()}
         for path in (self.directory / "online").glob("*.pem"):
@@ -174,6 +174,14 @@ class KeyStore:
         signing = [_status(role, (keys.online[role],), 1, document) for role, document in documents.items()]
         return [_status("root", keys.root, keys.threshold, self.root), *signing]
 
+    def uris(self) -> dict[str, str]:
+        """Where each online private key is, by key id."""
+        path = self.directory / "keys.json"
+        if not path.exists():
+            return {}
+        fields = opened(path.read_bytes(), what="keys.json", known="schema critical uris", limit=1 << 20).object("uris")
+        return {keyid: fields.label(keyid) for keyid in fields.keys()}  # noqa: SIM118 - not a dict
+
     def _generated(self, role: str) -> Elsewhere:
         private, key = generate(role)
         name = f"{role}-{key.keyid[:16]}.pem"
@@ -181,17 +189,10 @@ class KeyStore:
         return Elsewhere(file_uri(name), key)
 
     def _open(self, key: Key) -> Signer:
-        uri = self._uris().get(key.keyid)
+        uri = self.uris().get(key.keyid)
         if uri is None:
             raise NotFound(f"no private key for {key.keyid[:16]}", hint="`ptdock keys rotate` makes a new one")
         return open_signer(uri, key, self.directory / "online")
-
-    def _uris(self) -> dict[str, str]:
-        path = self.directory / "keys.json"
-        if not path.exists():
-            return {}
-        fields = opened(path.read_bytes(), what="keys.json", known="schema critical uris", limit=1 << 20).object("uris")
-        return {keyid: fields.label(keyid) for keyid in fields.keys()}  # noqa: SIM118 - not a dict
 
     def _write_uris(self, uris: Mapping[str, str]) -> None:
         document = {"schema": SCHEMA, "critical": [], "uris": dict(uris)}
