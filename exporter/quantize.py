@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import executorch.kernels.quantized  # noqa: F401  registers torch.ops.quantized_decomposed.embedding_*
+import executorch.exir
+import executorch.kernels.quantized  # noqa: F401  both register torch.ops.quantized_decomposed.embedding_*
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
