@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from device.source import Source
+from device.source import Source, Through
 from registry.digest import CHUNK, Digest
 from registry.segments import SegmentTable
 
@@ -29,11 +29,11 @@ class Run:
     offset: int | None
 
 
-class Patched:
+class Patched(Through):
     """A Source (device.source) that takes what it can of one file from an older one."""
 
     def __init__(self, source: Source, old: Path, path: str, runs: Sequence[Run]) -> None:
-        self._source = source
+        super().__init__(source)
         self._old = old
         self._path = path
         self._runs = runs
@@ -51,22 +51,10 @@ class Patched:
         """How many bytes the source has to send."""
         return sum(run.stop - run.start for run in self._runs if run.offset is None)
 
-    @property
-    def near(self) -> bool:
-        """See Source."""
-        return self._source.near
-
-    def __str__(self) -> str:
-        return str(self._source)
-
-    def read(self, path: str, limit: int) -> bytes:
-        """See Source."""
-        return self._source.read(path, limit)
-
     def stream(self, path: str, start: int, stop: int, *, ranged: bool = False) -> Iterator[bytes]:
         """See Source; bytes of the old file come in between those of the source, which must serve ranges."""
         if path != self._path:
-            yield from self._source.stream(path, start, stop, ranged=ranged)
+            yield from super().stream(path, start, stop, ranged=ranged)
             return
         for run in self._runs:
             first, last = max(start, run.start), min(stop, run.stop)

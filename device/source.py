@@ -83,12 +83,11 @@ class DirectorySource:
             raise Unavailable(f"cannot read {path} from {self}: {error.strerror}") from error
 
 
-class Metered:
-    """A source that counts what is streamed from it: `fetched`, in bytes."""
+class Through:
+    """A source that is another one: what a wrapper does not change."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self.fetched = 0
 
     @property
     def near(self) -> bool:
@@ -104,7 +103,17 @@ class Metered:
 
     def stream(self, path: str, start: int, stop: int, *, ranged: bool = False) -> Iterator[bytes]:
         """See Source."""
-        for chunk in self._source.stream(path, start, stop, ranged=ranged):
+        return self._source.stream(path, start, stop, ranged=ranged)
+
+
+class Metered(Through):
+    """A source that counts what is streamed from it: `fetched`, in bytes."""
+
+    fetched = 0
+
+    def stream(self, path: str, start: int, stop: int, *, ranged: bool = False) -> Iterator[bytes]:
+        """See Source."""
+        for chunk in super().stream(path, start, stop, ranged=ranged):
             self.fetched += len(chunk)
             yield chunk
 

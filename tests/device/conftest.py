@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import threading
+from contextlib import contextmanager
+from http.server import ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -97,6 +100,55 @@ class Site:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(manifest.to_bytes())
         return manifest
+
+
+@pytest.fixture
+def phone(tmp_path):
+    """Where a device's directory is to be."""
+    return tmp_path / "phone"
+
+
+@pytest.fixture
+def power_cut():
+    """`power_cut(last)`: an observer of registry.files; nothing happens from step `last` on, clearing up included."""
+
+    def observer(last):
+        seen = []
+
+        def observe(step):
+            seen.append(step)
+            if len(seen) > last:
+                raise KeyboardInterrupt
+
+        return observe
+
+    return observer
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        """A client that hangs up is what half of these tests are about."""
+
+
+@contextmanager
+def serving(handler, **attributes):
+    """A server on a loopback port, with these attributes and its `address`."""
+    with Server(("127.0.0.1", 0), handler) as server:
+        vars(server).update(attributes, address=f"http://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def serve():
+    return serving
 
 
 @pytest.fixture

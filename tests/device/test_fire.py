@@ -5,11 +5,10 @@ import random
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import numpy as np
 import pytest
@@ -81,29 +80,16 @@ class Proxy(BaseHTTPRequestHandler):
         pass
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_):
-        """A client that has enough hangs up."""
-
-
-@contextmanager
-def serving(root, fault=lambda: None, handler=Proxy):
-    with Server(("127.0.0.1", 0), handler) as server:
-        server.root, server.fault = root, fault
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.fixture
-def phone(tmp_path):
-    return tmp_path / "phone"
+def served(serve, site):
+    """`served()`, `served(fault)`, `served(fault, handler)`: the site's address while it is served so."""
+
+    @contextmanager
+    def while_served(fault=lambda: None, handler=Proxy):
+        with serve(handler, root=site.root, fault=fault) as server:
+            yield server.address
+
+    return while_served
 
 
 def offer(site, number, pirate, parts):
@@ -123,15 +109,15 @@ def running(phone):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_proxy_that_mangles_most_answers_never_gets_anything_wrong_activated(site, phone, parts, seed):
+def test_a_proxy_that_mangles_most_answers_never_gets_anything_wrong_activated(site, phone, parts, seed, served):
     offer(site, 1, b"old" * 1000, parts)
-    with serving(site.root) as address:
+    with served() as address:
         pull(address, phone)
     offer(site, 2, b"new" * 1000, parts)
     chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
     faults = [None, None, "delay", "refuse", "reset", truncated, corrupted, reordered]
     outcome = None
-    with serving(site.root, lambda: chance.choice(faults)) as address:
+    with served(lambda: chance.choice(faults)) as address:
         for _ in range(200):
             try:
                 outcome = pull(address, phone).channels[0].outcome
@@ -145,19 +131,19 @@ def test_a_proxy_that_mangles_most_answers_never_gets_anything_wrong_activated(s
     assert status(phone, verify=True).damage == ()
 
 
-def test_a_server_that_is_killed_in_mid_download_costs_only_the_rest(site, phone, parts):
+def test_a_server_that_is_killed_in_mid_download_costs_only_the_rest(site, phone, parts, served):
     offer(site, 1, b"old", parts)
-    with serving(site.root) as address:
+    with served() as address:
         pull(address, phone)
     site.release(2, site.line({"pirate": BIG}, foundation=b"F"))
     site.offer(2)
     # Trust, manifest, release and foundation arrive, half of the adapter too; then nothing answers any more.
     faults = itertools.chain([None] * 4, [truncated], itertools.repeat("reset"))
-    with serving(site.root, lambda: next(faults)) as address, pytest.raises(PtdockError):
+    with served(lambda: next(faults)) as address, pytest.raises(PtdockError):
         pull(address, phone)
     half = DeviceStore(phone).unfinished()[Descriptor.of(BIG).digest]
     assert half == len(BIG) // 2
-    with serving(site.root) as address:
+    with served() as address:
         assert pull(address, phone).fetched == len(BIG) - half
     assert running(phone) == BIG
 
@@ -209,12 +195,12 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_server_gets_one_clear_error_and_changes_nothing(site, phone, parts, name):
+def test_a_hostile_server_gets_one_clear_error_and_changes_nothing(site, phone, parts, name, served):
     offer(site, 1, b"old", parts)
-    with serving(site.root) as address:
+    with served() as address:
         pull(address, phone)
     before = (phone / "state.json").read_bytes()
-    with serving(site.root, lambda: HOSTILE[name], Hostile) as address, pytest.raises(PtdockError) as caught:
+    with served(lambda: HOSTILE[name], Hostile) as address, pytest.raises(PtdockError) as caught:
         pull(address, phone)
     assert len(caught.value.message) < 1000
     assert (phone / "state.json").read_bytes() == before
@@ -231,14 +217,14 @@ def test_a_hostile_server_gets_one_clear_error_and_changes_nothing(site, phone, 
         (b'"size":3', b'"size":99999999999999999999'),
     ],
 )
-def test_a_release_document_that_names_paths_or_nonsense_is_refused_whole(site, phone, old, new):
+def test_a_release_document_that_names_paths_or_nonsense_is_refused_whole(site, phone, old, new, served):
     site.release(1, site.line({"pirate": b"old"}))
     site.offer(1)
     document = (site.root / "blobs" / "sha256" / site.pins[1].file.digest.hex).read_bytes()
     assert old in document
     site.pins[1] = replace(site.pins[1], file=site.put(document.replace(old, new)))
     site.offer(1)
-    with serving(site.root) as address, pytest.raises((FormatError, IntegrityError)):
+    with served() as address, pytest.raises((FormatError, IntegrityError)):
         pull(address, phone)
     assert {path.name for path in phone.parent.iterdir()} == {"site", "phone"}
 
@@ -252,9 +238,9 @@ def test_a_channels_manifest_is_never_read_beyond_its_limit(site, phone):
         sync(DirectorySource(site.root), ["stable"], phone, OPTIONS)
 
 
-def test_kill_9_at_any_moment_leaves_a_set_that_runs(site, phone, parts):
+def test_kill_9_at_any_moment_leaves_a_set_that_runs(site, phone, parts, served):
     offer(site, 1, b"old", parts)
-    with serving(site.root) as address:
+    with served() as address:
         pull(address, phone)
     offer(site, 2, b"new", parts)
     script = textwrap.dedent(
@@ -277,6 +263,6 @@ def test_kill_9_at_any_moment_leaves_a_set_that_runs(site, phone, parts):
         child.stdout.close()
         assert running(phone) in (b"old", b"new")
         assert status(phone, verify=True).damage == ()
-    with serving(site.root) as address:
+    with served() as address:
         pull(address, phone)
     assert running(phone) == b"new"

@@ -20,11 +20,6 @@ from registry.relink import pack
 OPTIONS = Options(facts=DeviceState("phone-1"), clock=lambda: 1_780_000_100)
 
 
-@pytest.fixture
-def phone(tmp_path):
-    return tmp_path / "phone"
-
-
 def pull(site, phone, **options):
     return sync(DirectorySource(site.root), ["stable"], phone, replace(OPTIONS, **options))
 

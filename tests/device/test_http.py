@@ -2,9 +2,8 @@
 
 import os
 import socket
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -53,22 +52,10 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-class Server(ThreadingHTTPServer):
-    def handle_error(self, *_):
-        """A client that hangs up is what half of these tests are about."""
-
-
 @pytest.fixture
-def server():
-    with Server(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        server.files, server.faults, server.asked = {"/tree/file": DATA}, [], []
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        server.address = f"http://127.0.0.1:{server.server_port}"
+def server(serve):
+    with serve(Handler, files={"/tree/file": DATA}, faults=[], asked=[]) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def source(server, slept=None, **options):

@@ -199,13 +199,13 @@ def test_a_full_disk_is_told_as_one_and_leaves_nothing(tmp_path, site):
     assert ended.stdout.endswith("{} {}\n")
 
 
-def test_a_crash_at_any_step_leaves_the_blob_absent_or_whole(tmp_path, site):
+def test_a_crash_at_any_step_leaves_the_blob_absent_or_whole(tmp_path, site, power_cut):
     blob = site.put(DATA)
     steps = count_steps(DeviceStore.create(tmp_path / "rehearsal"), site, blob)
     assert steps >= 8
     for last in range(steps):
         store = DeviceStore.create(tmp_path / f"crash-{last}")
-        with files.observed(crash_at(last)), pytest.raises(KeyboardInterrupt):
+        with files.observed(power_cut(last)), pytest.raises(KeyboardInterrupt):
             take(store, DirectorySource(site.root), blob)
         assert set(store.held()) <= {blob.digest}
         assert all(store.path(digest).read_bytes() == DATA for digest in store.held())
@@ -218,14 +218,3 @@ def count_steps(store, site, blob):
     with files.observed(seen.append):
         take(store, DirectorySource(site.root), blob)
     return len(seen)
-
-
-def crash_at(last):
-    seen = []
-
-    def observer(step):
-        seen.append(step)
-        if len(seen) > last:
-            raise KeyboardInterrupt
-
-    return observer

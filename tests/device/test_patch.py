@@ -1,8 +1,7 @@
 """A foundation update costs what changed, and ends in the pinned bytes whatever the old file or the server are like."""
 
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import numpy as np
 import pytest
@@ -30,11 +29,6 @@ def tensors(count=40, size=100_000):
 
 OLD = tensors()
 NEW = {key: (b"changed" * 20_000 if key in ("t3", "t4", "t20") else value) for key, value in OLD.items()}
-
-
-@pytest.fixture
-def phone(tmp_path):
-    return tmp_path / "phone"
 
 
 def table_of(tmp_path, data):
@@ -182,27 +176,15 @@ class Ranges(BaseHTTPRequestHandler):
         pass
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_):
-        """A client that has enough hangs up."""
-
-
 @pytest.fixture
-def web(site):
-    with Server(("127.0.0.1", 0), Ranges) as server:
-        server.root, server.ranges, server.asked, server.left = site.root, True, [], None
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+def web(site, serve):
+    with serve(Ranges, root=site.root, ranges=True, asked=[], left=None) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def over(web, attempts=3):
     patience = Patience(attempts=attempts, first=0.01, timeout=5, slowest=1)
-    return HttpSource(f"http://127.0.0.1:{web.server_port}", patience=patience, sleep=lambda _: None)
+    return HttpSource(web.address, patience=patience, sleep=lambda _: None)
 
 
 def test_an_update_over_http_asks_for_a_few_ranges(site, phone, tmp_path, web):

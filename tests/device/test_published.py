@@ -2,8 +2,6 @@
 
 import time
 
-import pytest
-
 from device.installed import locate
 from device.manage import describe, status
 from device.run import Chat
@@ -12,11 +10,6 @@ from device.store import DeviceStore
 from device.sync import Options, sync
 from registry.device_state import DeviceState
 from registry.service import Registry
-
-
-@pytest.fixture
-def phone(tmp_path):
-    return tmp_path / "phone"
 
 
 def pull(home, phone, **facts):

@@ -24,11 +24,6 @@ NOW = 1_780_000_100
 OPTIONS = Options(facts=DeviceState("phone-1"), clock=lambda: NOW)
 
 
-@pytest.fixture
-def phone(tmp_path):
-    return tmp_path / "phone"
-
-
 def pull(site, phone, *channels, **options):
     return sync(DirectorySource(site.root), channels or ["stable"], phone, replace(OPTIONS, **options))
 
@@ -497,19 +492,7 @@ def test_progress_ends_at_the_total(site, phone):
     assert heard[-1][0] == heard[-1][1] == len(b"foundation") + len(b"base program") + 300_000 + len(b"{}")
 
 
-def crashing(last):
-    """Nothing happens from step `last` on, clearing up included: as after a power cut."""
-    seen = []
-
-    def observer(step):
-        seen.append(step)
-        if len(seen) > last:
-            raise KeyboardInterrupt
-
-    return observer
-
-
-def test_a_crash_at_any_step_leaves_the_old_set_or_the_new_one_whole(site, phone, tmp_path):
+def test_a_crash_at_any_step_leaves_the_old_set_or_the_new_one_whole(site, phone, tmp_path, power_cut):
     publish(site, 1, pirate="old", json="[]")
     pull(site, phone)
     publish(site, 2, pirate="new", json="[]", foundation=b"Foundation")
@@ -522,7 +505,7 @@ def test_a_crash_at_any_step_leaves_the_old_set_or_the_new_one_whole(site, phone
     for last in range(len(seen)):
         crashed = tmp_path / f"crash-{last}"
         shutil.copytree(phone, crashed)
-        with files.observed(crashing(last)), pytest.raises(KeyboardInterrupt):
+        with files.observed(power_cut(last)), pytest.raises(KeyboardInterrupt):
             pull(site, crashed)
         assert running(crashed) in ({"pirate": b"old", "json": b"[]"}, {"pirate": b"new", "json": b"[]"})
         assert status(crashed, verify=True).damage == ()

@@ -64,11 +64,6 @@ def registry(site, keys, tmp_path):
     return Signed(site, tmp_path / "keys")
 
 
-@pytest.fixture
-def phone(tmp_path):
-    return tmp_path / "phone"
-
-
 def pull(site, phone, **options):
     return sync(DirectorySource(site.root), ["stable"], phone, replace(OPTIONS, **options))
 
