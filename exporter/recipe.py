@@ -134,9 +134,7 @@ def check_quantization(mode: str | None, group_size: int | None, embedding_bits:
     if mode is None:
         for option, value in (("--group-size", group_size), ("--embedding-bits", embedding_bits)):
             if value is not None:
-                raise InputError(
-                    f"{option} says how to quantize, but not that", hint=f"add --qmode 8da4w {option} {value}"
-                )
+                raise InputError(f"{option} without --qmode quantizes nothing", hint=f"--qmode 8da4w {option} {value}")
         return None
     if mode != "8da4w":
         raise InputError(
@@ -153,7 +151,8 @@ def check_quantization(mode: str | None, group_size: int | None, embedding_bits:
 
 def _one_of(option: str, value: int, allowed: tuple[int, ...]) -> int:
     if value not in allowed:
-        raise InputError(f"{option} {value}", hint=f"{option} is one of {', '.join(map(str, allowed))}", actual=value)
+        sizes = " or ".join(map(str, allowed))
+        raise InputError(f"{option} cannot be {value}", hint=f"{option} {sizes}", expected=allowed, actual=value)
     return value
 
 

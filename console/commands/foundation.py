@@ -10,6 +10,7 @@ import click
 from console import documents, render
 from console.app import App, pass_app
 from console.options import COUNT, PATH
+from console.recipes import read_recipe, recipe_options
 from console.verbs import Noun
 from registry.names import check_name
 
@@ -28,8 +29,7 @@ def foundation() -> None:
 @click.argument("base", metavar="BASE", type=PATH)
 @click.option("--name", required=True, help="What to call it.")
 @click.option("--context", type=COUNT, help="Positions of the base program; by default up to 2048.")
-@click.option("--dtype", default="fp32", show_default=True, metavar="fp32|fp16", help="What the weights are stored as.")
-@click.option("--backend", default="xnnpack", show_default=True, help="What runs the programs.")
+@recipe_options
 @click.option(
     "--structure",
     "structures",
@@ -41,26 +41,25 @@ def foundation() -> None:
 @pass_app
 def export(
     app: App,
+    /,
     base: Path,
     name: str,
     context: int | None,
-    dtype: str,
-    backend: str,
     structures: tuple[str, ...],
     replace_name: bool,
+    **recipe: Any,
 ) -> None:
     """Export a checkpoint directory: its .ptd and base program.
 
     The base program answers without an adapter. An export that is recorded already is not repeated.
     """
     from exporter.foundation import ExportOptions, export_foundation
-    from exporter.recipe import Recipe, check_backend, check_dtype
 
     check_name(name, what="foundation")
-    recipe = Recipe(check_dtype(dtype), check_backend(backend))
+    options = ExportOptions(context, read_recipe(**recipe), replace_name)
     registry = app.registry()
     with app.progress() as progress:
-        made = export_foundation(registry, base, name, ExportOptions(context, recipe, replace_name), progress)
+        made = export_foundation(registry, base, name, options, progress)
         templates = [
             add_structure(registry, made.foundation, spec, made.base_program.context, base, progress)
             for spec in structures
@@ -103,10 +102,20 @@ def list_(app: App) -> None:
     names = registry.foundation_names()
     found = [documents.foundation(each, documents.names_of(names, each.file.digest)) for each in registry.foundations()]
     rows = [
-        (", ".join(each["names"]) or "-", each["digest"][:19], render.size(each["size"]), each["recipe"]["dtype"])
+        (", ".join(each["names"]) or "-", each["digest"][:19], render.size(each["size"]), weights(each["recipe"]))
         for each in found
     ]
-    app.answer(found, render.table(("name", "digest", "size", "dtype"), rows, right={2}))
+    app.answer(found, render.table(("name", "digest", "size", "weights"), rows, right={2}))
+
+
+def weights(recipe: dict[str, Any]) -> str:
+    """How a recipe stores weights, in a few words: `fp16`, or `8da4w in groups of 32, 4-bit embedding`."""
+    quantization = recipe["quantization"]
+    if not quantization:
+        return {"F32": "fp32", "F16": "fp16"}.get(str(recipe["dtype"]), str(recipe["dtype"]))
+    bits = quantization["embedding_bits"]
+    embedding = f"{bits}-bit embedding" if bits else "fp32 embedding"
+    return f"{quantization['mode']} in groups of {quantization['group_size']}, {embedding}"
 
 
 @foundation.command()
@@ -158,7 +167,7 @@ def _foundation_text(document: dict[str, Any], templates: tuple[Template, ...], 
             ("digest", document["digest"]),
             ("size", f"{render.size(document['size'])}, {document['tensor_count']} tensors"),
             ("base", document["base"]),
-            ("weights", f"{recipe['dtype']}, {recipe['quantization'] or 'not quantized'}, {recipe['backend']}"),
+            ("weights", f"{weights(recipe)}, {recipe['backend']}"),
             ("made by", libraries),
             *(("template", describe(each)) for each in templates),
         ]
