@@ -1,4 +1,4 @@
-"""How Alembic reaches the database: the URL from the caller, else PTDOCK_DATABASE_URL or PTDOCK_HOME's registry.db.
+"""How Alembic reaches the database: what the caller gave, else PTDOCK_DATABASE_URL or PTDOCK_HOME's registry.db.
 
 SQLite cannot alter a constraint, so Alembic copies the table, for which foreign keys must be off. They are checked as a
 whole before the migration is committed; the connection is not pooled, so the setting ends with it.
@@ -57,7 +57,13 @@ def check_links(connection: Connection) -> None:
 
 
 def run() -> None:
-    """Connect, switch SQLite's foreign keys off outside of any transaction, and migrate."""
+    """Connect, switch SQLite's foreign keys off outside of any transaction, and migrate.
+
+    A caller that gives a connection has seen to all of that, and its transaction is the caller's.
+    """
+    if given := context.config.attributes.get("connection"):
+        migrate(given)
+        return
     engine = connected(url(), keep=False)
     with engine.connect() as connection:
         if connection.dialect.name == "sqlite":

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Engine, exc, text
+from sqlalchemy import URL, Connection, Engine, exc, text
 from sqlalchemy.orm import Session
 
 from registry import engines, files
@@ -45,6 +45,14 @@ class Database:
     def at(cls, path: Path) -> Database:
         """The SQLite database in a file."""
         return cls(engines.sqlite_url(path))
+
+    @classmethod
+    def found(cls, home: Path, environment: Mapping[str, str]) -> Database:
+        """The database of a home, wherever the environment says it is. Raises NotFound where there is no file."""
+        url = engines.database_url(home, environment)
+        if not engines.is_there(url):
+            raise NotFound(f"no registry in {home}", hint="make one with `ptdock init`", path=str(home))
+        return cls(url)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -108,24 +116,10 @@ class Database:
 
     def upgrade(self, revision: str = "head") -> None:
         """Bring the schema to a migration, by default the newest. Raises Unavailable."""
-        from alembic import command  # noqa: PLC0415 - 0.2 s that only a schema change may cost
-
-        config = _alembic_config()
         with translated(self.name):
             with self.engine.connect() as connection:
                 engines.check_database(connection)
-            config.attributes["url"] = self.engine.url
-            command.upgrade(config, revision)
-
-    def drift(self) -> list[Any]:
-        """What separates the database from the models, as Alembic's operations; empty when nothing does."""
-        from alembic.autogenerate import compare_metadata  # noqa: PLC0415 - as above
-        from alembic.migration import MigrationContext  # noqa: PLC0415 - as above
-
-        from registry.tables import Table  # noqa: PLC0415 - only the comparison needs the models here
-
-        with self.engine.connect() as connection:
-            return list(compare_metadata(MigrationContext.configure(connection), Table.metadata))
+            migrate(revision, self.engine.url)
 
 
 def _dispose(engine: Engine, process: int) -> None:
@@ -133,12 +127,14 @@ def _dispose(engine: Engine, process: int) -> None:
         engine.dispose()
 
 
-def _alembic_config() -> Any:
-    """Alembic's configuration for the migrations that are installed with this program."""
-    from alembic.config import Config  # noqa: PLC0415 - only a schema change needs it
+def migrate(revision: str, where: URL | Connection) -> None:
+    """Run the migrations that lead to a revision, on connections of their own or inside the caller's transaction."""
+    from alembic import command  # noqa: PLC0415 - 0.2 s that only a schema change may cost
+    from alembic.config import Config  # noqa: PLC0415 - as above
 
-    import migrations  # noqa: PLC0415 - only a schema change needs it
+    import migrations  # noqa: PLC0415 - as above
 
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
-    return config
+    config.attributes["url" if isinstance(where, URL) else "connection"] = where
+    command.upgrade(config, revision)

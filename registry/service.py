@@ -46,8 +46,8 @@ from registry.catalog import adapters, channels, content, foundations, log
 from registry.catalog.log import Change
 from registry.database import SCHEMA, Database
 from registry.digest import Descriptor, Digest
-from registry.engines import database_url, is_there
-from registry.errors import InputError, NotFound, PtdockError, Unavailable
+from registry.engines import database_url
+from registry.errors import InputError, PtdockError, Unavailable
 from registry.keeper import Keeper
 from registry.names import check_name
 from registry.published import newest_root
@@ -123,10 +123,7 @@ class Registry:
         Raises NotFound when there is none (hint: `ptdock init`), Conflict when its schema is not this program's
         (hint: `ptdock db upgrade`).
         """
-        url = database_url(home, environment)
-        if not is_there(url):
-            raise NotFound(f"no registry in {home}", hint="make one with `ptdock init`", path=str(home))
-        database = Database(url)
+        database = Database.found(home, environment)
         try:
             database.check_schema()
         except PtdockError:

@@ -40,6 +40,15 @@ class Server:
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template} {texts if template == 'template0' else ''}")
         return name
 
+    def dump(self, name: str) -> str:
+        """A database as SQL statements that make it again, whoever owns it and whichever version of PostgreSQL runs."""
+        options = ["--inserts", "--no-owner", "--no-privileges", "--username=postgres", f"--host={self._socket}"]
+        done = subprocess.run([program("pg_dump"), *options, name], check=True, capture_output=True, text=True)
+        session = ("--", "SET ", "SELECT pg_catalog.set_config", "\\")
+        return "".join(
+            line for line in done.stdout.splitlines(keepends=True) if line.strip() and not line.startswith(session)
+        )
+
     def drop(self, name: str) -> None:
         """Remove a database, whoever is connected."""
         self.execute(f"DROP DATABASE {name} WITH (FORCE)")
@@ -66,12 +75,18 @@ def running(settings: dict[str, str] | None = None) -> Iterator[Server]:
         shutil.rmtree(directory)
 
 
-def _run(owner: str | None, program: str, *arguments: object) -> None:
-    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"), key=lambda path: int(path.parts[-3]))
-    path = str(found[-1]) if found else shutil.which(program)
+def program(name: str) -> str:
+    """Where one of PostgreSQL's programs is; Debian keeps them out of the path."""
+    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
+    path = str(found[-1]) if found else shutil.which(name)
     if path is None:
         raise FileNotFoundError(
-            f"PostgreSQL's {program} is not here: apt-get install postgresql, or `make test`, which does"
+            f"PostgreSQL's {name} is not here: apt-get install postgresql, or `make test`, which does"
         )
+    return path
+
+
+def _run(owner: str | None, name: str, *arguments: object) -> None:
     # The server inherits the output, and would keep a pipe open for as long as it runs.
-    subprocess.run([path, *map(str, arguments)], user=owner, check=True, stdout=subprocess.DEVNULL, cwd="/")
+    command = [program(name), *map(str, arguments)]
+    subprocess.run(command, user=owner, check=True, stdout=subprocess.DEVNULL, cwd="/")
