@@ -22,7 +22,7 @@ from benchmarks.measure import Cost, run
 from exporter.fold import fold
 from exporter.foundation_rows import FoundationRows
 from exporter.peft.gate import check
-from exporter.publish import card_of
+from exporter.linker import card_of
 from registry.relink import relink, unpack
 from registry.relocation import RelocationTable
 from registry.service import Registry

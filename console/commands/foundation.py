@@ -143,7 +143,7 @@ def show(app: App, name: str, card: Path | None, tensors: bool) -> None:
 def write_card(app: App, registry: Registry, found: Foundation, target: Path) -> None:
     """Write a foundation's card: what a trainer needs to check an adapter without a store."""
     from console.plain import write
-    from exporter.publish import card_of
+    from exporter.linker import card_of
     from registry import canonical
     from registry.digest import Descriptor
 
@@ -231,7 +231,7 @@ def add_structure(
 ) -> Template:
     """Find or export the template that a spec such as `r8:q_proj,v_proj` means."""
     from exporter.foundation import add_template
-    from exporter.publish import card_of
+    from exporter.linker import card_of
     from exporter.structure import parse_spec
 
     card = card_of(registry, found)

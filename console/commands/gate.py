@@ -79,7 +79,7 @@ def _card(app: App, foundation: str) -> Card:
     file = Path(foundation)
     if file.is_file():
         return Card.from_json(canonical.loads(file.read_bytes(), what=foundation))
-    from exporter.publish import card_of
+    from exporter.linker import card_of
 
     registry = app.registry()
     return card_of(registry, registry.foundation(foundation))

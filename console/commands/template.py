@@ -40,7 +40,7 @@ def list_(app: App, foundation: str) -> None:
 @pass_app
 def add(app: App, foundation: str, spec: str, context: int | None, base: Path | None) -> None:
     """Export a template ahead; its adapters then need no torch."""
-    from exporter.publish import default_context
+    from exporter.linker import default_context
 
     registry = app.registry()
     found = registry.foundation(foundation)

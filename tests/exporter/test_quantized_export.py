@@ -17,9 +17,10 @@ from exporter.export import Job, export_adapter
 from exporter.fold import fold
 from exporter.foundation import ExportOptions, _check_no_base_inside, export_foundation
 from exporter.foundation_rows import FoundationRows
+from exporter.linker import card_of
 from exporter.lower import lower
 from exporter.peft.gate import check
-from exporter.publish import PublishOptions, card_of, publish
+from exporter.publish import PublishOptions, publish
 from exporter.quantize import quantize
 from exporter.recipe import Quantization, Recipe, recipe_of
 from registry.artifacts import Foundation

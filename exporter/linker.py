@@ -1,0 +1,166 @@
+"""What makes programs of adapters on one foundation, and holds what all of them share. Torch-free.
+
+    linker = Linker(registry, registry.foundation("smollm2"))
+    adapter = linker.check(directory, Gate()).accept()
+    folded = linker.fold(adapter)
+    linked = linker.link(template, adapter, folded)     # the `.pte`, the factors, what devices may also want
+
+Publishing one adapter, a thousand of them, or one again from its stored source all go this way, so they all give the
+same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from exporter import parts
+from exporter.card import Card
+from exporter.fold import Folded, fold
+from exporter.foundation_rows import FoundationRows
+from exporter.peft.adapter import NormalizedAdapter
+from exporter.peft.gate import Checked, check
+from exporter.structure import Structure
+from registry import canonical
+from registry.artifacts import Base, Foundation, Template
+from registry.digest import Digest
+from registry.errors import NotFound
+from registry.formats.pte import read_pte
+from registry.links import check_inline, check_links
+from registry.relink import relink, unpack
+from registry.relocation import RelocationTable
+from registry.service import Registry
+
+_PLATES = 4  # unpacked templates that are kept: tens of megabytes each
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """How the gate is to read a directory; see exporter.peft.gate.check."""
+
+    allow_pickle: bool = False
+    adapter_name: str | None = None
+    initial: Path | None = None
+    base_fingerprint: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """A program and what it was made from; `parts` by role (registry.artifacts.PARTS); `dead` factors do nothing."""
+
+    program: bytes = field(repr=False)
+    factors: bytes = field(repr=False)
+    parts: Mapping[str, bytes] = field(repr=False)
+    dead: tuple[str, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a build keeps about its dead factors."""
+        return tuple(f"{name} has no effect: the program never uses it" for name in self.dead)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plate:
+    """A template, ready for the next adapter."""
+
+    hollow: bytes
+    table: RelocationTable
+
+
+class Linker:
+    """One foundation with its card, its weights and the templates that were used last."""
+
+    def __init__(self, registry: Registry, foundation: Foundation) -> None:
+        self.registry = registry
+        self.foundation = foundation
+        self.card = card_of(registry, foundation)
+        self._rows = FoundationRows(registry, foundation)
+        self._plates: dict[Digest, _Plate] = {}
+
+    def check(self, directory: Path, gate: Gate) -> Checked:
+        """Everything that is wrong with an adapter, or the adapter. Raises InputError for what is no directory."""
+        return check(
+            directory,
+            self.card,
+            allow_pickle=gate.allow_pickle,
+            adapter_name=gate.adapter_name,
+            initial=gate.initial,
+            base_fingerprint=gate.base_fingerprint,
+        )
+
+    def fold(self, adapter: NormalizedAdapter) -> Folded:
+        """The factors that programs hold. Raises AdapterRefused for values that no program can hold."""
+        return fold(adapter, self.card, self._rows)
+
+    def link(self, template: Template, adapter: NormalizedAdapter, folded: Folded) -> Linked:
+        """The program, its links checked against the foundation. Raises IntegrityError."""
+        plate = self._plate(template)
+        factors = b"".join(folded.tensors[slot.names[0]].data for slot in plate.table.slots)
+        program = relink(plate.hollow, plate.table, factors)
+        self.check_program(program)
+        return Linked(program, factors, self._parts(plate.table, adapter, folded), plate.table.dead)
+
+    def check_program(self, program: bytes) -> None:
+        """Raise IntegrityError unless every key of a program is in the foundation or hashes its own bytes."""
+        pte = read_pte(program)
+        check_inline(pte, program)
+        check_links(pte, self.foundation.tensors)
+
+    def _plate(self, template: Template) -> _Plate:
+        found = self._plates.pop(template.table.digest, None)
+        if found is None:
+            read = self.registry.blobs.read
+            found = _Plate(
+                unpack(read(template.hollow.digest), template.program_size),
+                RelocationTable.from_bytes(read(template.table.digest)),
+            )
+        self._plates[template.table.digest] = found  # the one that was used last stands last
+        if len(self._plates) > _PLATES:
+            del self._plates[next(iter(self._plates))]
+        return found
+
+    @cached_property
+    def _base(self) -> Base:
+        return self.registry.base(self.foundation.base)
+
+    def _parts(self, table: RelocationTable, adapter: NormalizedAdapter, folded: Folded) -> dict[str, bytes]:
+        found = {}
+        prompt = parts.own_prompt(self.registry.blobs, self._base, adapter)
+        if prompt is not None:
+            found["prompt"] = prompt
+        wire = parts.wire_form(table, adapter, folded)
+        if wire is not None:
+            found["wire"], found["wire_table"] = wire
+        return found
+
+
+def card_of(registry: Registry, foundation: Foundation) -> Card:
+    """What the gate must know of a recorded foundation."""
+    modules = canonical.loads(registry.blobs.read(foundation.modules.digest), what="module table")
+    base = registry.base(foundation.base)
+    table = canonical.loads(registry.blobs.read(base.tensors.digest), what="tensor table")
+    structures = [Structure.from_json(template.structure) for template in registry.templates(foundation.file.digest)]
+    names = [name for name, digest in registry.foundation_names().items() if digest == foundation.file.digest]
+    return Card.from_json(
+        {
+            **modules,
+            "base": str(foundation.base),
+            "foundation": str(foundation.file.digest),
+            "name": names[0] if names else None,
+            "tensors": {
+                name: {"dtype": dtype, "shape": shape, "digest": digest} for name, dtype, shape, digest in table
+            },
+            "structures": [{"digest": str(s.digest), "text": s.describe()} for s in structures if s.modules],
+            "quantization": foundation.recipe["quantization"],
+        }
+    )
+
+
+def default_context(registry: Registry, foundation: Foundation) -> int:
+    """The context length of the foundation's newest base program. Raises NotFound when there is none."""
+    bases = [t for t in registry.templates(foundation.file.digest) if not t.structure["modules"]]
+    if not bases:
+        raise NotFound("this foundation has no base program", hint="ptdock foundation export DIR --name NAME")
+    return bases[-1].context
