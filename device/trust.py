@@ -63,7 +63,7 @@ def _trust(source: Source, directory: Path, pinned: bytes | None, note: Callable
         if not source.near:
             raise InputError(
                 f"{source} is not on this machine: whom to trust there has to be said",
-                hint="pin the registry's root: --root FILE (ptdock keys list prints where it is)",
+                hint="pin the root document that the registry's owner gave you: --root FILE",
             )
         pinned = _first(source, note)
         if pinned is None:
