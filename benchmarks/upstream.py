@@ -95,7 +95,7 @@ def configuration(adapter: Path, model: dict[str, Any]) -> dict[str, Any]:
             "max_seq_length": CONTEXT,
             "max_context_length": CONTEXT,
             "output_dir": str(WORK),
-            "output_name": f"{adapter.name}.pte",
+            "output_name": adapter.name,  # with .pte it would be written elsewhere
             "foundation_weights_file": "foundation",
         },
         "backend": {"xnnpack": {"enabled": True, "extended_ops": True}},
@@ -105,7 +105,8 @@ def configuration(adapter: Path, model: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     adapter = BUILD / "adapters" / "pirate"
     config = convert(BUILD / "smollm2", adapter)
-    command = [sys.executable, "-m", "executorch.extension.llm.export.export_llm", "--config", str(config)]
+    module = "executorch.extension.llm.export.export_llm"
+    command = [sys.executable, "-m", module, "--config", str(config), f"hydra.run.dir={WORK}"]
     print(" ".join(command), flush=True)
     cost = run(command, log=WORK / "log.txt")
     record = {
