@@ -38,6 +38,7 @@ _EXTRAS = {
     "torchao": "export",
     "transformers": "export",
     "tokenizers": "export",
+    "jinja2": "export",
     "peft": "prove",
 }
 

@@ -3,6 +3,7 @@
 - `base` reads a checkpoint, `recipe` says how it is exported, `architecture` what its decoder computes
 - `peft` is the gate: what an adapter means, or everything that is wrong with it
 - `fold` turns what was trained into the factors that programs hold; `structure` says which factors there are
+- `confined` runs chat templates and regular expressions from outside in a process that is ended in time
 - `relocation` finds them in an exported program, `registry.relink` writes others there
 - `retarget` makes the files of another fine-tune of a known base, without an export
 - `foundation` and `publish` join all this with the registry

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import lru_cache
 
 from exporter import tokenizer
+from exporter.confined import confined
 from registry.errors import FormatError, Unavailable
 from registry.prompt import Affix, Message, Prompt, Sampling, Vector
 
@@ -26,58 +26,63 @@ _MORE = (
     (Message(SYSTEM, "Answer in one word."), Message(USER, "Say \u00e9t\u00e9.")),
     (Message(SYSTEM, " Be brief. "), Message(USER, "a"), Message(REPLY, " b\n"), Message(USER, "c")),
 )
+MAX_TEMPLATE = 1 << 18
+"""Characters; the longest templates of published models have a tenth of it."""
+SECONDS = 2
 Encode = Callable[[str], Sequence[int]]
+Talk = tuple[tuple[Message, ...], bool]
+"""Messages, and whether an answer is asked for."""
+
+_TALK = (Message(USER, _MARKS[0]), Message(REPLY, _MARKS[1]), Message(USER, _MARKS[2]))
+_SPACED = (Message(USER, f" {_MARKS[0]} "),)
+_WITH_SYSTEM = (Message(SYSTEM, _MARKS[1]), Message(USER, _MARKS[0]))
+_ASKED: tuple[Talk, ...] = (
+    (_TALK[:1], True),
+    (_TALK, True),
+    (_TALK[:1], False),
+    (_TALK[:2], False),
+    (_SPACED, False),
+    (_WITH_SYSTEM, False),
+    *((talk, True) for talk in _VECTORS + _MORE),
+)
+"""All that `read_prompt` asks, so that one process can answer it."""
 
 
 class TemplateRefusedError(Exception):
     """The template raised, or answers nothing usable, for these messages."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Template:
-    """A chat template in the dialect of transformers: Jinja in its immutable sandbox, with the special tokens."""
+    """A chat template in the dialect of transformers: Jinja in its immutable sandbox, with the special tokens.
+
+    A template is a program, so it runs in a process that is ended when it takes too long or too much memory.
+    """
 
     text: str
     special_tokens: Mapping[str, str]
 
-    @cached_property
-    def _compiled(self) -> Any:
-        try:
-            from jinja2 import TemplateError  # noqa: PLC0415  only publishing needs it
-            from jinja2.ext import Extension, loopcontrols  # noqa: PLC0415
-            from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
-        except ModuleNotFoundError:
-            raise Unavailable("reading a chat template needs jinja2", hint="pip install 'ptdock[export]'") from None
-
-        def raise_exception(message: str) -> None:
-            raise TemplateError(message)
-
-        class Generation(Extension):
-            """`{% generation %}` marks, for training, what the model wrote; its body is rendered as it is."""
-
-            tags = {"generation"}  # noqa: RUF012  jinja's own spelling
-
-            def parse(self, parser: Any) -> Any:
-                next(parser.stream)
-                return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-        extensions = [loopcontrols, Generation]
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
-        environment.globals["raise_exception"] = raise_exception
-        try:
-            return environment.from_string(self.text)
-        except Exception as error:  # noqa: BLE001  not a template, or one of unknown tags
-            raise TemplateRefusedError(str(error)) from None
-
     def render(self, messages: Sequence[Message], *, generation: bool) -> str:
         """What the template makes of `messages`. Raises TemplateRefusedError, Unavailable without jinja2."""
-        rows = [{"role": message.role, "content": message.content} for message in messages]
-        try:
-            return str(self._compiled.render(messages=rows, add_generation_prompt=generation, **self.special_tokens))
-        except Unavailable:
-            raise
-        except Exception as error:  # noqa: BLE001  a template is a program: it may raise anything
-            raise TemplateRefusedError(str(error)) from None
+        talk = (tuple(messages), generation)
+        talks = _ASKED if talk in _ASKED else (talk,)
+        answers = _rendered(self.text, tuple(sorted(self.special_tokens.items())), talks)
+        answer = answers.get(talk, {"error": "the template takes too long, or too much memory"})
+        if "error" in answer:
+            raise TemplateRefusedError(answer["error"])
+        return answer["text"]
+
+
+@lru_cache(maxsize=64)
+def _rendered(text: str, tokens: tuple[tuple[str, str], ...], talks: tuple[Talk, ...]) -> dict[Talk, dict[str, str]]:
+    """What a template answers to each of these talks, as far as it came."""
+    if len(text) > MAX_TEMPLATE:
+        raise TemplateRefusedError(f"{len(text)} characters, at most {MAX_TEMPLATE} are read")
+    rows = [([{"role": each.role, "content": each.content} for each in talk], asks) for talk, asks in talks]
+    answers = confined("render", {"template": text, "special_tokens": dict(tokens), "talks": rows}, seconds=SECONDS)
+    if answers and "missing" in answers[0]:
+        raise Unavailable("reading a chat template needs jinja2", hint="pip install 'ptdock[export]'")
+    return dict(zip(talks, answers, strict=False))
 
 
 def read_prompt(
@@ -109,14 +114,13 @@ def _vector(found: Prompt, messages: tuple[Message, ...], encode: Encode) -> Vec
 
 
 def _trims(template: Template) -> bool:
-    return f" {_MARKS[0]} " not in template.render([Message(USER, f" {_MARKS[0]} ")], generation=False)
+    return _SPACED[0].content not in template.render(_SPACED, generation=False)
 
 
 def _read(template: Template) -> Prompt:
     """Read the affixes off marked conversations. Raises ValueError where the marks do not come back."""
     a, b, c = _MARKS
-    talk = [Message(USER, a), Message(REPLY, b), Message(USER, c)]
-    asked, whole = template.render(talk[:1], generation=True), template.render(talk, generation=True)
+    asked, whole = template.render(_TALK[:1], generation=True), template.render(_TALK, generation=True)
     opening, tail = asked.split(a)
     start, rest = whole.split(b)
     between, whole_tail = rest.split(c)
@@ -126,7 +130,7 @@ def _read(template: Template) -> Prompt:
     before_reply = start[len(opening + a) + len(after_user) :]
     if start[len(opening + a) :] != after_user + before_reply:
         raise ValueError("what follows a user's turn depends on what comes after")
-    after_reply, before_user = _cut(template, talk[:2], between, opening)
+    after_reply, before_user = _cut(template, _TALK[:2], between, opening)
     roles = {USER: Affix(before_user, after_user), REPLY: Affix(before_reply, after_reply)}
     found = Prompt(roles, tail[len(after_user) :], begin=opening.removesuffix(before_user))
     return _with_system(template, found)
@@ -134,7 +138,7 @@ def _read(template: Template) -> Prompt:
 
 def _after_user(template: Template, asked: str, mark: str) -> str:
     """Where a user's turn ends and the request for an answer begins; some templates do not tell: then nowhere."""
-    plain = template.render([Message(USER, mark)], generation=False)
+    plain = template.render(_TALK[:1], generation=False)
     return plain.split(mark)[1] if asked.startswith(plain) else ""
 
 
@@ -150,7 +154,7 @@ def _cut(template: Template, talk: Sequence[Message], between: str, opening: str
 def _with_system(template: Template, found: Prompt) -> Prompt:
     a, b, _ = _MARKS
     try:
-        text = template.render([Message(SYSTEM, b), Message(USER, a)], generation=False)
+        text = template.render(_WITH_SYSTEM, generation=False)
         before, rest = text.split(b)
         after = rest.split(a)[0].removesuffix(found.roles[USER].before)
     except (TemplateRefusedError, ValueError):

@@ -1,4 +1,4 @@
-"""adapter_config.json: every field implemented, known to change nothing, or refused by name. Pure.
+"""adapter_config.json: every field implemented, known to change nothing, or refused by name.
 
 Fields and defaults are those of `peft.LoraConfig` 0.21.2. A field that nobody knows is accepted while it is null,
 false or empty, for then it asks for nothing.
@@ -6,7 +6,7 @@ false or empty, for then it asks for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,8 +104,11 @@ class Config:
         return CHANGED_BASE.fullmatch(self.init) is not None
 
 
-def read_config(data: bytes, findings: Findings) -> Config | None:
-    """Read the file's bytes; every mistake becomes a finding. None when it is not a LoRA config at all."""
+def read_config(data: bytes, findings: Findings, modules: Collection[str] = ()) -> Config | None:
+    """Read the file's bytes; every mistake becomes a finding. None when it is not a LoRA config at all.
+
+    `modules` are the names that its expressions are going to be matched against: they must not take too long.
+    """
     try:
         raw = canonical.loads(data, what=FILE)
     except FormatError as error:
@@ -114,7 +117,7 @@ def read_config(data: bytes, findings: Findings) -> Config | None:
     if not isinstance(raw, dict):
         findings.error("config-format", FILE, f"{FILE}: expected an object, got {type(raw).__name__}")
         return None
-    return _lora_config(raw, findings) if _is_lora(raw, findings) else None
+    return _lora_config(raw, findings, modules) if _is_lora(raw, findings) else None
 
 
 def _is_lora(raw: Mapping[str, Any], findings: Findings) -> bool:
@@ -133,9 +136,9 @@ def _is_lora(raw: Mapping[str, Any], findings: Findings) -> bool:
     return kind == "LORA"
 
 
-def _lora_config(raw: Mapping[str, Any], findings: Findings) -> Config:
+def _lora_config(raw: Mapping[str, Any], findings: Findings, modules: Collection[str]) -> Config:
     _refuse_fields(raw, findings)
-    reader = Fields(raw, findings)
+    reader = Fields(raw, findings, modules)
     return Config(
         rank=reader.rank(),
         alpha=reader.alpha(),

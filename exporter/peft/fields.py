@@ -1,18 +1,19 @@
-"""The fields of adapter_config.json, each read as what it must be. Pure."""
+"""The fields of adapter_config.json, each read as what it must be."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from exporter.peft.findings import Findings
-from exporter.peft.patterns import compile_pattern, key_expression, layer_expression
-from registry.errors import FormatError
+from exporter.peft.patterns import check_patterns, key_expression, layer_expression
 
 FILE = "adapter_config.json"
+MAX_NAMES = 1 << 16
+MAX_SHOWN = 500
 PLAIN_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica"})
 CHANGED_BASE = re.compile(r"pissa(_niter_\d+)?|olora|corda|lora_ga", re.ASCII)
 LOFTQ = "LoftQ quantizes the base that it trains on"
@@ -33,15 +34,21 @@ def is_number(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Typed access to a config's fields; a mistake becomes a finding, and the field's default is answered."""
+    """Typed access to a config's fields; a mistake becomes a finding, and the field's default is answered.
+
+    `modules` are the names that its expressions will be matched against.
+    """
 
     raw: Mapping[str, Any]
     findings: Findings
+    modules: Collection[str] = ()
 
     def wrong(self, name: str, expected: str) -> None:
         """Say what the field must be."""
         actual = self.raw[name]
-        message = f"{FILE}: {name!r} must be {expected}, not {actual!r}"
+        shown = repr(actual)
+        shown = shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}…"
+        message = f"{FILE}: {name!r} must be {expected}, not {shown}"
         self.findings.error("field-type", name, message, expected=expected, actual=actual)
 
     def missing(self, name: str) -> bool:
@@ -84,6 +91,10 @@ class Fields:
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
             self.wrong(name, "a list of names")
             return ()
+        if len(value) > MAX_NAMES:
+            message = f"{FILE}: {name!r} lists {len(value)} names, at most {MAX_NAMES} are read"
+            self.findings.error("too-many", name, message, expected=MAX_NAMES, actual=len(value))
+            return ()
         return tuple(value)
 
     def targets(self, name: str) -> str | tuple[str, ...] | None:
@@ -93,7 +104,7 @@ class Fields:
             return None
         if not isinstance(value, str):
             return self.names(name)
-        return value if self._compiles(name, value) else None
+        return value if self._matches(name, (value,)) else None
 
     def layers(self) -> tuple[int, ...] | None:
         """`layers_to_transform`; None for all layers."""
@@ -113,8 +124,7 @@ class Fields:
         """`layers_pattern`, one expression or a list."""
         value = self.raw.get("layers_pattern")
         patterns = self.names("layers_pattern") if not isinstance(value, str) else (value,)
-        compiled = [self._compiles("layers_pattern", layer_expression(pattern)) for pattern in patterns]
-        return patterns if all(compiled) else ()
+        return patterns if self._matches("layers_pattern", patterns, layer_expression) else ()
 
     def pattern(self, name: str, accepted: Callable[[Any], bool], expected: str) -> dict[str, Any]:
         """`rank_pattern` or `alpha_pattern`: numbers by name pattern, in the file's order."""
@@ -124,8 +134,7 @@ class Fields:
         if not isinstance(value, dict) or not all(accepted(item) for item in value.values()):
             self.wrong(name, f"an object of name patterns, each with {expected}")
             return {}
-        compiled = [self._compiles(name, key_expression(key)) for key in value]  # all of them, so that all are named
-        return value if all(compiled) else {}
+        return value if self._matches(name, value, key_expression) else {}
 
     def bias(self) -> str:
         """`none`, `all` or `lora_only`."""
@@ -165,11 +174,9 @@ class Fields:
                 return {}
         return {name: tuple(indices) for name, indices in table.items() if indices}
 
-    def _compiles(self, name: str, pattern: str) -> bool:
-        try:
-            compile_pattern(pattern)
-        except FormatError as error:
-            message = f"{FILE}: {name!r}: {error.message}"
-            self.findings.error("bad-pattern", name, message, actual=pattern[:200])
-            return False
-        return True
+    def _matches(self, name: str, patterns: Collection[str], wrap: Callable[[str], str] = str) -> bool:
+        """Whether a field's expressions can be matched against the modules."""
+        wrong = check_patterns(patterns, self.modules, wrap)
+        if wrong is not None:
+            self.findings.error("bad-pattern", name, f"{FILE}: {name!r}: {wrong}", actual=list(patterns)[:20])
+        return wrong is None

@@ -20,13 +20,13 @@ from exporter.peft.config import Config, read_config
 from exporter.peft.directory import Directory, read_directory
 from exporter.peft.effects import check_effects
 from exporter.peft.findings import Finding, Findings, Level
-from exporter.peft.fused import Site, split
+from exporter.peft.fused import Site, fused_modules, split
 from exporter.peft.initial import check_initialization, subtract
 from exporter.peft.modules import Builder, check_kinds
 from exporter.peft.pin import FILE, Pin, check_base, read_pin
 from exporter.peft.replaced import Replacements
 from exporter.peft.sites import find_sites, is_foreign
-from exporter.peft.targets import check_targets
+from exporter.peft.targets import EMBEDDING_NAMES, check_targets
 from registry.digest import Descriptor, Digest
 from registry.errors import AdapterRefused, InputError
 
@@ -140,7 +140,8 @@ def _read(
     files = read_directory(directory, findings, allow_pickle=allow_pickle)
     if files.tensors is not None and is_foreign(files.tensors, findings):
         return None
-    config = None if files.config is None else read_config(files.config, findings)
+    names = (*card.modules, *fused_modules(card), *EMBEDDING_NAMES)
+    config = None if files.config is None else read_config(files.config, findings, names)
     sites = [] if files.tensors is None else find_sites(files.tensors, card, findings, adapter_name)
     if config is None or not sites:
         return None

@@ -1,4 +1,7 @@
-"""PEFT's name matching, and regular expressions from outside with their cost bounded. Pure.
+"""PEFT's name matching, and regular expressions from outside with their cost bounded.
+
+An expression is tried on all names of the base in a process of its own (`exporter.confined`) before it is used here;
+one that has nothing to try, for it can only match or fail at once, is not.
 
 Sources: `get_pattern_key` and `match_target_against_key` in peft/utils/other.py, `check_target_module_exists` in
 peft/tuners/tuners_utils.py (PEFT 0.21.2).
@@ -7,78 +10,63 @@ peft/tuners/tuners_utils.py (PEFT 0.21.2).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 
+from exporter.confined import confined
 from registry.errors import FormatError
 
 MAX_LENGTH = 20_000
-MAX_OPEN_ENDED = 8
-_CLASS = r"\[\^?\]?(?:\\.|[^\]\\])*\]"
-_TOKEN = re.compile(rf"\\.|{_CLASS}|\((?:\?[^)]?)?|\{{\d+,?\d*\}}|\{{,\d*\}}|.", re.DOTALL)
+MAX_PATTERNS = 4096
+SECONDS = 1
+"""Processor time for all expressions of a field on all names of a base."""
+
+_ITEM = r"(?:\\[.\-\\dwsb]|[^\\*+?{}()|\[\]^$])"
+_SIMPLE = re.compile(rf"\^?{_ITEM}*(?:{_ITEM}[*+]{_ITEM}*){{0,2}}\$?", re.DOTALL)
+_SHORT = 200
 
 
-@lru_cache(maxsize=4096)
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile an expression from an adapter's config. Raises FormatError.
+def check_patterns(patterns: Collection[str], names: Collection[str], wrap: Callable[[str], str] = str) -> str | None:
+    """What is wrong with expressions that shall be matched, each put into `wrap`, against `names`; None for nothing.
 
-    Refused are those that could run for hours on a short name: a repeated group that itself can vary, and more than
-    MAX_OPEN_ENDED open-ended repetitions in one alternative.
+    Refused are those that do not compile, and those that take longer than SECONDS together.
     """
-    if len(pattern) > MAX_LENGTH:
-        raise FormatError(f"an expression of {len(pattern)} characters, at most {MAX_LENGTH} are read")
+    longest = max(map(len, patterns), default=0)
+    if longest > MAX_LENGTH:
+        return f"an expression of {longest} characters, at most {MAX_LENGTH} are read"
+    if len(patterns) > MAX_PATTERNS:
+        return f"{len(patterns)} expressions, at most {MAX_PATTERNS} are read"
+    doubtful = tuple(wrap(pattern) for pattern in patterns if not _SIMPLE.fullmatch(pattern))
+    for pattern in doubtful:
+        if len(pattern) <= _SHORT and "(?" not in pattern and (wrong := _compile_error(pattern)):
+            return wrong
+    return _tried(doubtful, tuple(names)) if doubtful else None
+
+
+def _compile_error(pattern: str) -> str | None:
     try:
-        compiled = re.compile(pattern)
+        compile_pattern(pattern)
+    except FormatError as error:
+        return error.message
+    return None
+
+
+@lru_cache(maxsize=256)
+def _tried(patterns: tuple[str, ...], names: tuple[str, ...]) -> str | None:
+    answers = confined("match", {"patterns": patterns, "names": names}, seconds=SECONDS)
+    wrong = next((answer for answer in answers if answer), None)
+    if wrong is None and len(answers) < len(patterns):
+        return f"{patterns[len(answers)][:_SHORT]!r} takes too long to match the names of this base"
+    return wrong
+
+
+@lru_cache(maxsize=4 * MAX_PATTERNS)
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile an expression that `check_patterns` let pass. Raises FormatError."""
+    try:
+        return re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise FormatError(f"not a regular expression: {error}") from None
-    if compiled.flags & re.VERBOSE:
-        raise FormatError("the flag (?x) is not read")
-    if _open_ended(pattern) > MAX_OPEN_ENDED:
-        raise FormatError(f"more than {MAX_OPEN_ENDED} open-ended repetitions in one alternative")
-    return compiled
-
-
-@dataclass(slots=True)
-class _Group:
-    """A group while it is read: open-ended repetitions in this alternative and in the worst one before."""
-
-    now: int = 0
-    worst: int = 0
-    varies: bool = False
-
-    @property
-    def most(self) -> int:
-        return max(self.now, self.worst)
-
-
-def _open_ended(pattern: str) -> int:
-    """The most open-ended repetitions that one alternative of a valid expression can meet."""
-    stack, closed = [_Group()], None
-    for item in _TOKEN.findall(pattern):
-        if item == ")":
-            closed = stack.pop()
-            stack[-1].now += closed.most
-            stack[-1].varies |= closed.varies
-            continue
-        if item.startswith("("):
-            stack.append(_Group())
-        else:
-            _read(item, stack[-1], closed)
-        closed = None
-    return stack[0].most
-
-
-def _read(item: str, group: _Group, closed: _Group | None) -> None:
-    if item == "|":
-        group.now, group.worst, group.varies = 0, group.most, True
-    elif item == "?":
-        group.varies = True
-    elif item in ("*", "+") or (item.startswith("{") and len(item) > 1):
-        if closed is not None and closed.varies:
-            raise FormatError("a repeated group that itself can vary takes too long to match")
-        group.now += item in ("*", "+") or item.endswith(",}")
-        group.varies = True
 
 
 def key_expression(key: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from exporter.prompt import Template, prompt_of, read_prompt
+from exporter.prompt import Template, TemplateRefusedError, prompt_of, read_prompt
 from registry.prompt import Affix, Message, Prompt
 
 CHATML = (
@@ -114,3 +114,27 @@ def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
 def test_without_a_chat_template_or_a_tokenizer_there_is_no_document() -> None:
     assert prompt_of({}) is None
     assert prompt_of({"tokenizer_config.json": b'{"chat_template": "x"}'}) is None
+
+
+HOSTILE = {
+    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}"
+    "{% endfor %}{{ messages[0]['content'] }}",
+    "memory": "{{ 'x' * 10 ** 11 }}",
+    "width": "{{ 'x'.ljust(10 ** 11) }}",
+    "text": "{{ 'x' * 2 ** 21 }}{{ messages[0]['content'] }}",
+    "depth": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+    "length": "{# " + "x" * (1 << 18) + " #}{{ messages[0]['content'] }}",
+    "one talk": "{% if messages | length == 3 %}{{ 9 ** (9 ** 9) }}{% endif %}{{ messages[0]['content'] }}",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_template_is_ended_and_gives_no_document(kind: str) -> None:
+    assert read(HOSTILE[kind]) is None
+
+
+def test_what_a_template_said_before_it_was_ended_is_its_answer_to_that_alone() -> None:
+    rude = template("{% if messages | length == 2 %}{{ 'x' * 10 ** 11 }}{% endif %}{{ messages[0]['content'] }}")
+    assert rude.render(talk("a"), generation=True) == "a"
+    with pytest.raises(TemplateRefusedError):
+        rude.render(talk("a", "b"), generation=True)

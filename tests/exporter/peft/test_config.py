@@ -12,8 +12,7 @@ from peft import LoraConfig
 
 from exporter.peft.config import IMPLEMENTED, INERT, REFUSED, Config, read_config
 from exporter.peft.findings import Findings
-from exporter.peft.patterns import compile_pattern, resolve
-from registry.errors import FormatError
+from exporter.peft.patterns import check_patterns, key_expression, resolve
 from tests.exporter.adapters import Q
 
 
@@ -132,6 +131,15 @@ def test_a_pattern_key_means_what_peft_takes_it_for(table: list[str], name: str,
     assert get_pattern_key(table, name) == (key or name)
 
 
+NAMES = [f"model.layers.{layer}.self_attn.{name}_proj" for layer in range(30) for name in "qkvo"]
+UNSLOTH = (
+    r"(?:.*?(?:language|text).*?(?:self_attn|attention|attn|mlp|feed_forward|ffn|dense).*?"
+    r"(?:k_proj|v_proj|q_proj|out_proj|fc1|fc2|o_proj|gate_proj|up_proj|down_proj).*?)|"
+    r"(?:\bmodel\.layers\.[\d]{1,}\.(?:self_attn|attention|attn|mlp|feed_forward|ffn|dense)\."
+    r"(?:(?:k_proj|v_proj|q_proj|out_proj|fc1|fc2|o_proj|gate_proj|up_proj|down_proj)))"
+)
+
+
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -140,16 +148,46 @@ def test_a_pattern_key_means_what_peft_takes_it_for(table: list[str], name: str,
         r"model\.layers\.(1[0-9]|2\d)\.x",
         r"[)*]+a",
         r"a{3}b?",
+        "(?x) .*  # all\n q_proj",
+        UNSLOTH,
+        "(a+)+b",
     ],
 )
-def test_an_ordinary_expression_compiles(pattern: str) -> None:
-    assert compile_pattern(pattern).pattern == pattern
+def test_an_expression_that_ends_soon_on_these_names_is_read(pattern: str) -> None:
+    assert check_patterns([pattern], NAMES) is None
+    assert check_patterns(["q_proj", pattern, r"^model\.layers\.\d+\..*"], NAMES) is None
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    ["(a+)+b", "(a|b)*c", "((a?)){30}b", "(?:x*)*", ".*" * 9, "(", "a" * 20_001, "(?x)(a+ )+", "([a-z]+[.]?)+$"],
+    ("pattern", "wrong"),
+    [
+        ("(", "not a regular expression"),
+        ("(?:(a)", "not a regular expression"),
+        ("a" * 20_001, "an expression of 20001 characters"),
+        ("(.+)+#", "takes too long"),
+        (".?" * 40 + "#", "takes too long"),
+        ("(?i)" + "[\0-\U0010ffff]" * 2000, "takes too long"),
+    ],
 )
-def test_an_expression_that_could_run_for_hours_is_refused(pattern: str) -> None:
-    with pytest.raises(FormatError):
-        compile_pattern(pattern)
+def test_an_expression_that_does_not_compile_or_takes_too_long_is_refused(pattern: str, wrong: str) -> None:
+    found = check_patterns([pattern], NAMES)
+    assert found is not None
+    assert wrong in found
+
+
+def test_a_slow_expression_is_named_among_others_wherever_it_stands() -> None:
+    found = check_patterns(["(q|k)_proj", "(.+)+#", "[vo]_proj"], NAMES, key_expression)
+    assert found == f"{key_expression('(.+)+#')!r} takes too long to match the names of this base"
+    for field in ("target_modules", "exclude_modules"):
+        findings = Findings()
+        read_config(json.dumps({**Q, field: "(.+)+#"}).encode(), findings, NAMES)
+        assert [finding.code for finding in findings] == ["bad-pattern"]
+
+
+def test_more_expressions_or_names_than_any_base_has_modules_are_refused() -> None:
+    assert "5000 expressions" in read(rank_pattern={f"a{number}": 4 for number in range(5000)})[1][0]
+    assert "lists 70000 names" in read(target_modules=["a"] * 70_000)[1][0]
+
+
+def test_a_message_shows_no_more_of_a_value_than_can_be_read() -> None:
+    assert len(read(r="x" * 100_000)[1][0]) < 1000
