@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from exporter.peft.adapter import Floats
 from exporter.unpack_weights import embedding_values, from_bf16, linear_values, scaled
+from registry import canonical
 from registry.artifacts import ExternalTensor, Foundation
 from registry.errors import InputError
 from registry.formats import Buffer, mapped
@@ -39,8 +40,10 @@ class FoundationRows:
         return {name: tensor for tensor in self._foundation.tensors for name in tensor.names}
 
     def rows(self, module: str, start: int, stop: int) -> Floats:
-        """Rows `start:stop` of `<module>.weight`, fp32, dequantized where packed. Raises InputError without it."""
+        """Rows `start:stop` of `<module>.weight`, out first, fp32, dequantized where packed. Raises InputError."""
         weight = self._tensor(f"{module}.weight")
+        if module in self._by_columns:
+            return np.ascontiguousarray(self._block(weight, 0, weight.shape[0])[:, start:stop].T, np.float32)
         block = self._block(weight, start, stop)
         if weight.dtype in {"F32", "F16"}:
             return block.astype(np.float32)
@@ -49,6 +52,12 @@ class FoundationRows:
         outside = weight.key.startswith("tensor_")  # no delegate's: an embedding in ExecuTorch's own packing
         values = embedding_values(block) if outside else linear_values(block)
         return scaled(values, from_bf16(scales) if scale.dtype == "BF16" else scales)
+
+    @cached_property
+    def _by_columns(self) -> frozenset[str]:
+        """The modules whose weight is (in, out): GPT-2's Conv1D."""
+        table = canonical.loads(self._registry.blobs.read(self._foundation.modules.digest), what="module table")
+        return frozenset(name for name, row in table["modules"].items() if row["kind"] == "conv1d")
 
     def _tensor(self, name: str) -> ExternalTensor:
         tensor = self._tensors.get(name)

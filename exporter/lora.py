@@ -49,7 +49,7 @@ def _of(factor: str, module: str) -> bool:
 
 
 def _adapt(name: str, plain: nn.Module, shape: ModuleStructure, own: dict[str, nn.Parameter]) -> nn.Module:
-    if shape.weight or (shape.bias and not isinstance(plain, nn.Linear)):
+    if shape.weight:
         return _replace(plain, own)
     if isinstance(plain, nn.Linear):
         return AdaptedLinear(plain, own)
@@ -57,6 +57,8 @@ def _adapt(name: str, plain: nn.Module, shape: ModuleStructure, own: dict[str, n
         return AdaptedEmbedding(plain, own, shape.rows)
     if type(plain).__name__ == "Conv1D":
         return AdaptedConv1D(plain, own)
+    if not shape.lora:
+        return _replace(plain, own)  # a norm's bias
     raise InputError(f"{name} is a {type(plain).__name__}; no adapter can stand on it", module=name)
 
 
@@ -106,17 +108,20 @@ class AdaptedConv1D(nn.Module):
 
     def __init__(self, plain: nn.Module, own: dict[str, nn.Parameter]) -> None:
         super().__init__()
-        self.nf, self.weight, self.bias = plain.nf, plain.weight, own.get("bias", plain.bias)
+        self.plain = _replace(plain, {"bias": own["bias"]}) if "bias" in own else plain
         self.lora_A, self.lora_B = own.get("lora_A"), own.get("lora_B")
         self.lora_B_bias, self.dora_scale = own.get("lora_B.bias"), own.get("dora_scale")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = functional.linear(x, self.weight.t())
-        if self.dora_scale is not None:
-            y = y * self.dora_scale
-        if self.lora_A is not None:
-            y = y + functional.linear(functional.linear(x, self.lora_A), self.lora_B, self.lora_B_bias)
-        return y + self.bias
+        # Its own product: XNNPACK takes a transposed linear's weight in under another key than the foundation has.
+        if self.dora_scale is None:
+            y = self.plain(x)
+            return y if self.lora_A is None else y + self._delta(x, self.lora_B_bias)
+        y = torch.mm(x.reshape(-1, x.shape[-1]), self.plain.weight).view(*x.shape[:-1], self.plain.nf)
+        return y * self.dora_scale + self._delta(x, self.plain.bias)
+
+    def _delta(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return functional.linear(functional.linear(x, self.lora_A), self.lora_B, bias)
 
 
 class AdaptedEmbedding(nn.Embedding):

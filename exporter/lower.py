@@ -12,7 +12,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 from registry.links import tensor_key
 
@@ -86,14 +86,15 @@ def lower(
     logging.getLogger("executorch").setLevel(logging.ERROR)  # the pair of calls below prints a deprecation notice
     progress("tracing")
     program = written_out(trace(module, example))
-    partitioner = _TaggingPartitioner(frozenset(base))
+    ours = frozenset(base) | {copy for copy, name in split_operands(program).items() if name in base}
+    partitioner = _TaggingPartitioner(ours)
     progress("converting to the edge dialect")
     edge = to_edge(program, compile_config=_edge_config(partitioner, program), constant_methods=dict(example.constants))
     unused = frozenset(str(spec.target) for spec in _constant_specs(program)) - _used(edge.exported_program())
     progress("partitioning for XNNPACK")
     edge = edge.to_backend(partitioner)
     del program
-    outside = _certify(edge.exported_program(), frozenset(base))
+    outside = _certify(edge.exported_program(), ours)
     progress("emitting")
     executorch = edge.to_executorch(
         ExecutorchBackendConfig(external_constants=lambda node: TAG if node.name in outside else None)
@@ -124,6 +125,50 @@ def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     if approximate != "tanh":
         return NotImplemented
     return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+def split_operands(program: ExportedProgram) -> dict[str, str]:
+    """Give branches and loops inputs of their own for weights that other operators take too, in place.
+
+    No delegate shares a constant with a higher-order operator. Answers the copies: new target, old target.
+    """
+    inputs = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    copies = {}
+    for spec in list(_constant_specs(program)):
+        node = inputs[spec.arg.name]
+        takers = [user for user in node.users if _takes_graphs(user)]
+        if takers and len(takers) < len(node.users):
+            copies[_copy_input(program, spec, node, takers)] = str(spec.target)
+    program.graph_module.recompile()
+    return copies
+
+
+def _takes_graphs(node: torch.fx.Node) -> bool:
+    """Whether this is a higher-order operator, such as `torch.cond`: one that is given graphs to run."""
+    owner = node.graph.owning_module
+    attributes = (getattr(owner, str(each.target), None) for each in node.all_input_nodes if each.op == "get_attr")
+    return any(isinstance(each, torch.fx.GraphModule) for each in attributes)
+
+
+def _copy_input(program: ExportedProgram, spec: InputSpec, node: torch.fx.Node, users: Iterable[torch.fx.Node]) -> str:
+    """One more input with the same tensor, for these users; answers its target."""
+    target = f"{spec.target}_operand"
+    with program.graph.inserting_before(node):
+        copy = program.graph.placeholder(f"{node.name}_operand")
+    copy.meta = dict(node.meta)
+    for user in users:
+        user.replace_input_with(node, copy)
+    table = _table(program, spec)
+    table[target] = table[str(spec.target)]
+    specs = program.graph_signature.input_specs
+    specs.insert(specs.index(spec), replace(spec, arg=TensorArgument(copy.name), target=target))
+    return target
+
+
+def _table(program: ExportedProgram, spec: InputSpec) -> dict[str, Any]:
+    """Where the program keeps this constant."""
+    table: dict[str, Any] = program.state_dict if spec.target in program.state_dict else program.constants
+    return table
 
 
 def graphs(program: ExportedProgram) -> Iterator[torch.fx.Graph]:
@@ -181,7 +226,7 @@ def _certify(program: ExportedProgram, base: frozenset[str]) -> frozenset[str]:
     for spec in _constant_specs(program):
         if spec.target not in base:
             continue
-        table = program.state_dict if spec.target in program.state_dict else program.constants
+        table = _table(program, spec)
         tensor = table.pop(spec.target)
         spec.target = _undelegated_key(tensor)
         table[spec.target] = tensor

@@ -1,0 +1,140 @@
+"""Factories of small random modules, as a user would write them for `foundation export --module`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, ViTConfig, ViTModel
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+TOKENS = torch.tensor([[1, 9, 33, 7, 60, 12, 5]])
+
+
+def shaken(module: nn.Module) -> nn.Module:
+    """Norms and biases away from ones and zeros, weights large enough to matter."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
+            else:
+                parameter.mul_(4)
+    return module.eval()
+
+
+class Encoder(nn.Module):
+    """BERT's last hidden states: its pooler is computed and thrown away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.bert = BertModel(BertConfig(vocab_size=64, max_position_embeddings=32, **SIZES))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.bert(input_ids=ids).last_hidden_state
+
+
+def bert() -> Any:
+    return shaken(Encoder()), (TOKENS,), {"ids": {1: torch.export.Dim("tokens", min=2, max=32)}}
+
+
+class Classifier(nn.Module):
+    """A ViT whose head's name contains "lora"."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        config = ViTConfig(image_size=16, patch_size=8, hidden_act="gelu_pytorch_tanh", **SIZES)
+        self.vit = ViTModel(config, add_pooling_layer=False)
+        self.explorable_proj = nn.Linear(32, 8)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.explorable_proj(self.vit(pixel_values=pixels).last_hidden_state[:, 0])
+
+
+def vit() -> Any:
+    module = shaken(Classifier())
+    return {"module": module, "inputs": (torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1)),)}
+
+
+class States(nn.Module):
+    """GPT-2's last hidden states; its projections are Conv1D."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        special = {"bos_token_id": 1, "eos_token_id": 2}
+        self.transformer = GPT2Model(
+            GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=4, **special)
+        )
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.transformer(input_ids=ids, use_cache=False).last_hidden_state
+
+
+def gpt2() -> Any:
+    return shaken(States()), (TOKENS,)
+
+
+class Branches(nn.Module):
+    """Linears inside `torch.cond`, one of them in both branches and outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(64, 16)
+        self.common, self.warm, self.cold, self.head = (nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.common(self.embed(ids))
+        x = torch.cond(x.sum() > 0, self._warm, self._cold, (x,))
+        return torch.tanh(self.head(x))
+
+    def _warm(self, x: torch.Tensor) -> torch.Tensor:
+        return self.warm(x) + self.common(x)
+
+    def _cold(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.cold(x)) * 2.0 - self.common(x)
+
+
+def branches() -> Any:
+    return Branches().eval(), (TOKENS,)
+
+
+class Views(nn.Module):
+    """Three projections whose weights are views of one matrix, and one that is laid out by columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        fused = torch.randn(48, 16)
+        self.q, self.k, self.v, self.o = (nn.Linear(16, 16) for _ in range(4))
+        for index, part in enumerate((self.q, self.k, self.v)):
+            part.weight = nn.Parameter(fused[index * 16 : index * 16 + 16])
+        self.o.weight = nn.Parameter(torch.randn(16, 16).t())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.o(torch.tanh(self.q(x)) * torch.tanh(self.k(x)) + self.v(x))
+
+
+def views() -> Any:
+    return Views(), (torch.randn(2, 16, generator=torch.Generator().manual_seed(1)),)
+
+
+def nothing() -> Any:
+    return None
+
+
+def broken() -> Any:
+    raise ZeroDivisionError("no model today")
+
+
+class Untraceable(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * int(x.sum())
+
+
+def untraceable() -> Any:
+    return Untraceable(), (torch.ones(3),)
