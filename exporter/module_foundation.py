@@ -44,8 +44,7 @@ def export_module(
     traced, Unavailable without the [export] extra, Conflict when the name means other bytes.
     """
     check_name(name, what="foundation")
-    if options.context not in (None, CONTEXT):
-        raise InputError("a module has no context: its inputs are the factory's", hint="leave --context out")
+    _check_options(options)
     started = time.monotonic()
     source = load_module(spec, progress)
     progress("tracing")
@@ -54,6 +53,13 @@ def export_module(
     chosen = replace(options, recipe=recipe, context=CONTEXT)
     found = _known(registry, source, name, chosen) or _export(registry, source, name, chosen, progress)
     return replace(found, seconds=time.monotonic() - started)
+
+
+def _check_options(options: ExportOptions) -> None:
+    if options.context not in (None, CONTEXT):
+        raise InputError("a module has no context: its inputs are the factory's", hint="leave --context out")
+    if options.recipe.dtype != "F32" or options.recipe.quantization:
+        raise InputError("a module is exported in fp32", hint="leave --dtype and --qmode out")
 
 
 def _known(registry: Registry, source: ModuleSource, name: str, options: ExportOptions) -> Exported | None:

@@ -12,10 +12,11 @@ from console.app import App, pass_app
 from console.options import COUNT, PATH
 from console.recipes import read_recipe, recipe_options
 from console.verbs import Noun
+from registry.errors import InputError
 from registry.names import check_name
 
 if TYPE_CHECKING:
-    from exporter.foundation import Exported
+    from exporter.foundation import Exported, ExportOptions
     from registry.artifacts import Foundation, Template
     from registry.service import Registry
 
@@ -26,7 +27,8 @@ def foundation() -> None:
 
 
 @foundation.command()
-@click.argument("base", metavar="BASE", type=PATH)
+@click.argument("base", metavar="[BASE]", type=PATH, required=False)
+@click.option("--module", metavar="PKG.MOD:FACTORY", help="Export what this function answers, in place of BASE.")
 @click.option("--name", required=True, help="What to call it.")
 @click.option("--context", type=COUNT, help="Positions of the base program; by default up to 2048.")
 @recipe_options
@@ -42,7 +44,8 @@ def foundation() -> None:
 def export(
     app: App,
     /,
-    base: Path,
+    base: Path | None,
+    module: str | None,
     name: str,
     context: int | None,
     structures: tuple[str, ...],
@@ -51,21 +54,39 @@ def export(
 ) -> None:
     """Export a checkpoint directory: its .ptd and base program.
 
-    The base program answers without an adapter. An export that is recorded already is not repeated.
+    The base program answers without an adapter. An export that is recorded already is not repeated. A factory answers
+    (module, inputs) or (module, inputs, dynamic_shapes), for any torch module.
     """
-    from exporter.foundation import ExportOptions, export_foundation
+    from exporter.foundation import ExportOptions
 
     check_name(name, what="foundation")
     options = ExportOptions(context, read_recipe(**recipe), replace_name)
     registry = app.registry()
     with app.progress() as progress:
-        made = export_foundation(registry, base, name, options, progress)
+        made = _made(registry, base, module, name, options, progress)
         templates = [
             add_structure(registry, made.foundation, spec, made.base_program.context, base, progress)
             for spec in structures
         ]
     names = documents.names_of(registry.foundation_names(), made.foundation.file.digest)
     app.answer(_exported_document(made, names, templates), _exported_text(made, templates))
+
+
+def _made(
+    registry: Registry, base: Path | None, module: str | None, name: str, options: ExportOptions, progress: Any
+) -> Exported:
+    """Export the one of the two that is given."""
+    from exporter.foundation import export_foundation
+    from exporter.module_foundation import export_module
+
+    if module is not None and base is None:
+        return export_module(registry, module, name, options, progress)
+    if base is not None and module is None:
+        return export_foundation(registry, base, name, options, progress)
+    raise InputError(
+        "give one of the two: a checkpoint's directory, or --module",
+        hint=f"ptdock foundation export BASE --name {name}, or --module package.module:factory",
+    )
 
 
 def _exported_document(made: Exported, names: list[str], templates: list[Template]) -> dict[str, Any]:
@@ -86,7 +107,7 @@ def _exported_text(made: Exported, templates: list[Template]) -> str:
     lines = [
         ("foundation", f"{render.size(made.foundation.file.size)}, {len(made.foundation.tensors)} tensors"),
         ("base program", f"{render.size(program.program_size)}, context {program.context}"),
-        ("KV cache", render.size(program.kv_cache_bytes)),
+        ("KV cache", render.size(program.kv_cache_bytes) if program.kv_cache_bytes else None),
         *(("template", describe(each)) for each in templates),
         *([("export", f"none needed: the one of {made.twin.short} serves these weights too")] if made.twin else []),
         ("took", render.seconds(made.seconds)),

@@ -22,6 +22,7 @@ from exporter.foundation import ExportOptions
 from exporter.module_export import ModuleSource, load_module, with_own_storage
 from exporter.module_foundation import export_module
 from exporter.publish import Published, PublishOptions, publish
+from exporter.recipe import Quantization, Recipe, recipe_of
 from exporter.sources import recipe_for
 from registry.errors import Conflict, InputError, IntegrityError
 from registry.formats.pte import read_pte
@@ -277,6 +278,21 @@ def test_a_module_that_cannot_be_traced_is_refused_before_anything_is_stored(tmp
         export_module(registry, f"{HERE}:untraceable", "odd", ExportOptions())
     assert registry.foundations() == ()
     assert list(registry.blobs.descriptors()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (ExportOptions(context=64), "a module has no context"),
+        (ExportOptions(recipe=Recipe("F16")), "a module is exported in fp32"),
+        (ExportOptions(recipe=recipe_of("F32", Quantization())), "a module is exported in fp32"),
+    ],
+)
+def test_options_that_mean_nothing_for_a_module_are_refused(
+    options: ExportOptions, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        export_module(Registry.init(tmp_path / "home"), f"{HERE}:bert", "bert", options)
 
 
 def test_tied_weights_stay_tied_when_they_are_views() -> None:

@@ -1,0 +1,44 @@
+"""The command line on a foundation of any torch module."""
+
+from pathlib import Path
+
+import pytest
+
+from exporter.module_export import load_module
+from registry.service import Registry
+from tests.command_line import answer, ptdock, refusal
+from tests.exporter.adapters import saved, trained
+
+VIEWS = "tests.exporter.factories:views"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return Registry.init(tmp_path / "home").home
+
+
+def test_a_factory_is_exported_shown_and_takes_adapters(home, tmp_path):
+    made = answer(home, "foundation", "export", "--module", VIEWS, "--name", "views", "--structure", "r4:q,o")
+    assert made["fresh"]
+    assert made["recipe"]["module"] == VIEWS
+    assert answer(home, "foundation", "show", "views")["digest"] == made["digest"]
+
+    directory = saved(trained(load_module(VIEWS).root, target_modules=["q", "o"]), tmp_path / "adapter")
+    published = answer(home, "adapter", "publish", directory, "--foundation", "views", "--name", "a")
+    assert (published["foundation"], published["relinked"]) == (made["digest"], True)
+    answer(home, "verify")
+
+    again = ptdock(home, "foundation", "export", "--module", VIEWS, "--name", "views")
+    assert again.stdout.startswith("views was exported already: sha256:")
+    assert "KV cache" not in again.stdout
+
+
+def test_a_base_and_a_factory_are_one_too_many_and_none_too_few(home, tmp_path):
+    error = refusal(home, "foundation", "export", tmp_path, "--module", VIEWS, "--name", "views", code=2)
+    assert error["message"] == "give one of the two: a checkpoint's directory, or --module"
+    assert refusal(home, "foundation", "export", "--name", "views", code=2)["message"] == error["message"]
+
+
+def test_what_is_no_factory_is_one_sentence(home):
+    error = refusal(home, "foundation", "export", "--module", "views", "--name", "views", code=2)
+    assert (error["message"], error["hint"]) == ("'views' is no factory", "write package.module:factory")
