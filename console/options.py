@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from registry import canonical
+from registry import canonical, lineage
 from registry.digest import Digest
 from registry.documents import MAX_INTEGER
 from registry.errors import FormatError, InputError
@@ -23,6 +23,7 @@ COUNT = click.IntRange(1, MAX_INTEGER)
 _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,2})?) ?%", re.ASCII)
 _DURATION = re.compile(r"([1-9][0-9]{0,7})([smhd]?)", re.ASCII)
 DEVICE_HINT = "give a device's state, such as `ptdock device describe` prints; - reads standard input"
+_PAIR = re.compile(r"[^=/\\]+=")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -77,12 +78,15 @@ def read_file(path: Path, *, hint: str) -> bytes:
 
 
 def read_lineage(entries: tuple[str, ...]) -> dict[str, Any]:
-    """What --meta says: `key=value` pairs and JSON files with an object, later ones over earlier ones."""
-    lineage: dict[str, Any] = {}
-    for entry in entries:
-        key, equals, value = entry.partition("=")
-        lineage |= {key: value} if equals and key else _read_object(Path(entry))
-    return lineage
+    """What --meta says: JSON files with an object, then `key=value` pairs, later ones over earlier ones.
+
+    Raises FormatError for what no lineage can hold (registry.lineage).
+    """
+    pairs = [entry for entry in entries if _PAIR.match(entry)]
+    files = [_read_object(Path(entry)) for entry in entries if entry not in pairs]
+    found = lineage.merged(*files, *map(lineage.pair, pairs))
+    lineage.check(found, what="--meta")
+    return found
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from exporter.structure import Structure
 from registry.artifacts import Build, PublishResult, Source, Template
 from registry.digest import Descriptor, Digest
 from registry.errors import Conflict
+from registry.lineage import merged
 from registry.names import check_name, check_version
 from registry.publishing import insisting
 from registry.service import Registry
@@ -111,7 +112,7 @@ class Ready:
     def lineage(self, options: PublishOptions) -> dict[str, Any]:
         """What is kept of where it comes from: which of several adapters it was, too, to read its source again."""
         named = {} if options.adapter_name is None else {"adapter_name": options.adapter_name}
-        return {**self.adapter.lineage, **named, **options.lineage}
+        return merged(self.adapter.lineage, options.lineage, named)
 
 
 def _record(registry: Registry, options: PublishOptions, template: Template, ready: Ready) -> PublishResult:

@@ -17,6 +17,7 @@ from registry.catalog import adapters, content, foundations
 from registry.catalog.log import Change
 from registry.digest import Descriptor
 from registry.errors import BlobMissing, Conflict, InputError, IntegrityError, NotFound
+from registry.lineage import check as check_lineage
 from registry.names import check_name, check_version
 
 FIRST = "1.0.0"
@@ -38,10 +39,11 @@ class Publication:
     parts: Mapping[str, Descriptor] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise InputError for a name, version or source that can never be recorded."""
+        """Raise InputError for a name, version, source or lineage that can never be recorded."""
         check_name(self.adapter, what="adapter")
         if self.version is not None:
             check_version(self.version)
+        check_lineage(self.lineage)
         if not self.source.files:
             raise InputError(f"{self.adapter} has no source files", hint="an adapter has at least a config and tensors")
 

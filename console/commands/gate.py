@@ -14,6 +14,7 @@ from console.options import COUNT, FC, PATH, digest, foundation_option, read_lin
 from console.verbs import Verb
 from registry.digest import Digest
 from registry.errors import AdapterRefused
+from registry.lineage import merged
 
 if TYPE_CHECKING:
     from exporter.card import Card
@@ -134,13 +135,14 @@ def publish(
     from exporter.publish import PublishOptions
     from exporter.publish import publish as publish_adapter
 
+    meant = read_lineage(meta)
     options = PublishOptions(
         foundation=foundation,
         name=name,
         version=version,
         context=context,
         base=base,
-        lineage=read_lineage(meta),
+        lineage=meant,
         adapter_name=adapter_name,
         initial=initial,
         allow_pickle=allow_pickle,
@@ -152,6 +154,8 @@ def publish(
         published = publish_adapter(registry, directory, options, progress)
     document = _published_document(published, time.monotonic() - began)
     app.answer(document, _published_text(published, document))
+    if merged(document["lineage"], meant) != document["lineage"]:
+        app.note("the version keeps the lineage that it was published with first: --meta changed nothing")
 
 
 def _published_document(published: Published, took: float) -> dict[str, Any]:

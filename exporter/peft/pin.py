@@ -1,6 +1,6 @@
 """ptdock.json beside an adapter: which base training saw, and what is worth knowing of the run.
 
-    {"schema": 1, "base": "sha256:…", "lineage": {"run": "https://…", "data": […]}}
+    {"schema": 1, "base": "sha256:…", "lineage": {"run": "https://…", "data": […]}}      (registry.lineage)
 
 Names of bases are worthless (paths differ, forks share names), so the fingerprint of the weights is what counts.
 `ptdock base fingerprint DIR` prints it at training time. Pure.
@@ -19,8 +19,10 @@ from exporter.reading import Document
 from registry import canonical
 from registry.digest import Digest
 from registry.errors import FormatError
+from registry.lineage import check
 
 FILE = "ptdock.json"
+MAX_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,14 @@ class Pin:
 def read_pin(data: bytes, findings: Findings) -> Pin:
     """Read ptdock.json; a mistake becomes a finding and pins nothing."""
     try:
+        if len(data) > MAX_BYTES:
+            raise FormatError(f"{FILE}: {len(data)} bytes, at most {MAX_BYTES} are read")  # noqa: TRY301
         top = Document(canonical.loads(data, what=FILE), FILE)
         top.schema(1)
         lineage = top.optional_object("lineage")
-        return Pin(top.optional_digest("base"), {} if lineage is None else lineage.value)
+        found = {} if lineage is None else lineage.value
+        check(found, what=f"{FILE}.lineage")
+        return Pin(top.optional_digest("base"), found)
     except FormatError as error:
         findings.error("pin-format", FILE, error.message, hint=error.hint or "ptdock base fingerprint writes it")
         return Pin()
