@@ -9,12 +9,15 @@ through a template: one `.pte`. Every link between them is a digest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from registry import canonical
 from registry.digest import Descriptor, Digest
 from registry.manifest import Arm
+
+if TYPE_CHECKING:
+    from registry.hooks import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +223,20 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseResult:
-    """A release, and the channel that offers it since `manifest` (None for a draft, which no channel offers)."""
+    """A release, and the channel that offers it since `manifest` (None for a draft, and when nothing changed).
+
+    `warnings` say what is doubtful in it; `hook` how the channel's hook ended, None without one.
+    """
 
     release: Release
     channel: Channel
     manifest: Descriptor | None
+    warnings: tuple[str, ...] = ()
+    hook: Outcome | None = None
+
+    def after(self, hook: Outcome | None) -> ReleaseResult:
+        """The same, after the hook has run."""
+        return replace(self, hook=hook)
 
 
 @dataclass(frozen=True, slots=True)

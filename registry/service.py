@@ -44,6 +44,7 @@ from registry.audit import Event
 from registry.blobs import LocalStore
 from registry.catalog import adapters, channels, content, foundations, log
 from registry.catalog.log import Change
+from registry.composing import Contents, LineSpec
 from registry.database import SCHEMA, Database
 from registry.digest import Descriptor, Digest
 from registry.engines import database_url
@@ -52,6 +53,8 @@ from registry.keeper import Keeper
 from registry.names import check_name
 from registry.published import newest_root
 from registry.publishing import Publication, publish
+from registry.rolling import Rollout
+from registry.settings import checked as check_settings
 from registry.site import Changes
 
 if TYPE_CHECKING:
@@ -332,12 +335,11 @@ class Registry:
         return revoked
 
     def create_channel(self, name: str, **settings: Any) -> Channel:
-        """Make a channel. Settings: `poll_seconds` (14400), `lifetime_seconds` of a manifest (2592000).
+        """Make a channel; registry.settings says what can be set.
 
-        With `require_proof` it takes proven builds only. Raises Conflict when it exists. A deleted channel's name may
-        be used again: its sequence goes on.
+        Raises Conflict when it exists. A deleted channel's name may be used again: its sequence goes on.
         """
-        checked = releasing.check_settings(settings)
+        checked = check_settings(settings)
         with self._change() as change:
             return releasing.create_channel(change, name, checked)
 
@@ -371,14 +373,16 @@ class Registry:
 
         `lines`: foundations (names or digests) in order of preference; by default one line per foundation on which
         every version has a build, newest foundation first. Raises Conflict with the matrix `holes` when a line
-        lacks an adapter and `allow_holes` is not given, or for a yanked version; NotFound; InputError.
+        lacks an adapter and `allow_holes` is not given, or for a yanked version; NotFound; InputError. `rollout` has
+        more ways to make one.
         """
-        request = releasing.Request(channel, refs, lines, share_bp, allow_holes, draft)
-        with self._change() as change:
-            result = releasing.create(change, self.blobs, request)
-        if not draft:
-            self._follow(f"release {result.release.number} is recorded and offered")
-        return result
+        specs = None if lines is None else [LineSpec(each) for each in lines]
+        contents = Contents(refs, specs, allow_holes=allow_holes)
+        return self.rollout(channel).create(contents, share_bp, draft=draft)
+
+    def rollout(self, channel: str) -> Rollout:
+        """The verbs that move a channel, from `create` to `rollback`. Raises InputError for an impossible name."""
+        return Rollout(channel, self.home, self.database, self.blobs, change=self._change, follow=self._follow)
 
     def release(self, number: int) -> Release:
         """A release by its number. Raises NotFound."""

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from sqlalchemy.orm import Session
@@ -49,11 +49,21 @@ class Inspection:
     def blob_found(self, digest: Digest, message: str) -> None:
         """Note one damaged blob, with the rows that refer to it."""
         self.bad.add(digest)
-        users = content.users(self.session, digest)
+        users = content.users(self.session, digest) or self._pinning(digest)
         if users:
             self.found("blob", str(digest), message, users)
         else:  # recorded, but of no use to anything: a collection that was killed leaves such rows
             self.notes.append(f"{digest}, to which nothing refers: {message}")
+
+    def _pinning(self, digest: Digest) -> tuple[str, ...]:
+        """The releases whose documents pin a blob that no row names, such as a segment table."""
+        found = []
+        for release in channels.releases(self.session):
+            with suppress(PtdockError):  # a document that is damaged itself is found by its own digest
+                document = ReleaseDocument.from_bytes(self.store.read(release.document.digest))
+                if any(pin.digest == digest for pin in document.blobs()):
+                    found.append(f"releases: {release.number}")
+        return tuple(found)
 
     @contextmanager
     def finding(self, kind: str, subject: str) -> Iterator[None]:

@@ -73,6 +73,21 @@ def _release(session: Session, row: t.Release) -> artifacts.Release:
     )
 
 
+def newest_on(session: Session, foundation: Digest) -> Digest | None:
+    """The document of the newest release that has a line on this foundation."""
+    query = select(t.Release.document).join(t.Line, t.Line.release == t.Release.number)
+    return session.scalar(query.where(t.Line.foundation == foundation).order_by(t.Release.number.desc()).limit(1))
+
+
+def ever_offered(session: Session) -> dict[int, tuple[str, ...]]:
+    """The channels, deleted ones too, that ever offered each release, by its number."""
+    query = select(t.Arm.release, t.Arm.channel).where(t.Arm.release.is_not(None)).distinct()
+    found: dict[int, tuple[str, ...]] = {}
+    for row in session.execute(query.order_by(t.Arm.release, t.Arm.channel)):
+        found[row.release] = (*found.get(row.release, ()), row.channel)
+    return found
+
+
 def documents(session: Session, numbers: Iterable[int]) -> dict[int, Descriptor]:
     """The documents of these releases, by number."""
     query = select(t.Release.number, t.Blob.digest, t.Blob.size).join(t.Blob, t.Blob.digest == t.Release.document)
@@ -152,6 +167,23 @@ def manifest(session: Session, channel: str, sequence: int) -> Descriptor | None
     query = select(t.Blob.digest, t.Blob.size).join(t.Manifest, t.Manifest.digest == t.Blob.digest)
     row = session.execute(query.where(t.Manifest.channel == channel, t.Manifest.sequence == sequence)).first()
     return Descriptor(row.digest, row.size) if row else None
+
+
+def manifest_at(session: Session, channel: str, at: int) -> Descriptor | None:
+    """The newest manifest that was issued at or before a time in Unix seconds, of a deleted channel too."""
+    query = select(t.Blob.digest, t.Blob.size).join(t.Manifest, t.Manifest.digest == t.Blob.digest)
+    here = (t.Manifest.channel == channel) & (t.Manifest.issued <= at)
+    row = session.execute(query.where(here).order_by(t.Manifest.sequence.desc()).limit(1)).first()
+    return Descriptor(row.digest, row.size) if row else None
+
+
+def before_release(session: Session, channel: str, release: int) -> tuple[Arm, ...]:
+    """The arms that a channel had just before it first offered a release; none when that was its first manifest."""
+    offered = (t.Arm.channel == channel) & (t.Arm.release == release)
+    first = session.scalar(select(func.min(t.Arm.sequence)).where(offered))
+    earlier = (t.Manifest.channel == channel) & (t.Manifest.sequence < first)
+    sequence = session.scalar(select(func.max(t.Manifest.sequence)).where(earlier)) if first else None
+    return _arms(session, channel, sequence) if sequence else ()
 
 
 def lifetime(session: Session, channel: str, sequence: int) -> tuple[int, int]:

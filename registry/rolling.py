@@ -1,0 +1,338 @@
+"""The verbs of a rollout: everything that moves one channel's pointer, each in one transaction.
+
+    stable = registry.rollout("stable")
+    stable.create(Contents(["pirate@1.3.1"], base=stable.live()), 1000)   # to 10 % of the devices
+    stable.widen(5000)                                                    # nobody leaves, 40 % enter
+    stable.halt()                  # no new devices; those that run it keep it
+    stable.rollback()              # the release before is offered again, under a higher sequence
+    stable.who("phone-1")          # what this device is offered, and why
+
+What a verb does to the arms is `registry.rollout`'s, what a channel demands `registry.admission`'s. Here they meet the
+catalog: look, decide, record the event, issue the manifest, and afterwards write the site and run the hook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from registry import lookup, releasing, rollout, settings
+from registry.admission import admit, check_coverage
+from registry.artifacts import Channel, Release, ReleaseResult
+from registry.blobs import BlobStore
+from registry.catalog import channels
+from registry.catalog.log import Change
+from registry.composing import Composed, Contents, compose
+from registry.database import Database
+from registry.digest import Descriptor
+from registry.errors import Conflict, NotFound
+from registry.hooks import Hooks
+from registry.manifest import WHOLE, Manifest
+from registry.names import check_name
+from registry.release import ReleaseDocument
+from registry.rollout import Arms
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What `create` would do: the release that it would record, its document, the arms before and after."""
+
+    release: Release
+    document: ReleaseDocument
+    before: Arms
+    after: Arms
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """What one device is offered: its bucket, the release (None: keep what you have) and why.
+
+    `arm` is the index of the arm in the manifest of `sequence`; None when every arm that it may take is halted.
+    """
+
+    channel: str
+    device: str
+    bucket: int
+    release: int | None
+    arm: int | None
+    reason: str
+    sequence: int
+    issued: int
+
+
+class Rollout:
+    """One channel's rollout. `change` opens a transaction; `follow` brings the site after what was `done`."""
+
+    def __init__(
+        self,
+        channel: str,
+        home: Path,
+        database: Database,
+        blobs: BlobStore,
+        *,
+        change: Callable[[], AbstractContextManager[Change]],
+        follow: Callable[[str], None],
+    ) -> None:
+        self.channel = check_name(channel, what="channel")
+        self.hooks = Hooks(home)
+        self._database = database
+        self._blobs = blobs
+        self._change = change
+        self._follow = follow
+
+    def live(self) -> int:
+        """The release that the channel offers now: that of its first open arm. Raises Conflict when there is none."""
+        with self._database.read() as session:
+            return _live(lookup.channel(session, self.channel))
+
+    def create(self, contents: Contents, share_bp: int = WHOLE, *, draft: bool = False) -> ReleaseResult:
+        """Record a release and, unless it is a draft, offer it to a share of the devices, in basis points.
+
+        Raises what `compose`, `admit` and `rollout.start` raise; then nothing is recorded.
+        """
+        composed = self._composed(contents)[1]  # outside of the transaction: a new foundation's file is read for it
+        with self._change() as change:
+            channel = lookup.channel(change.session, self.channel)
+            release = releasing.record(change, self._blobs, composed)
+            warnings = admit(change.session, channel, release, new=True)
+            if draft:
+                return ReleaseResult(release, channel, None, warnings)
+            channel, file = self._offered(change, channel, release, share_bp)
+        self._follow(f"release {release.number} is recorded and offered")
+        return self._told("release.create", ReleaseResult(release, channel, file, warnings))
+
+    def preview(self, contents: Contents, share_bp: int = WHOLE) -> Preview:
+        """What `create` would do; nothing is recorded. Raises the same."""
+        channel, composed = self._composed(contents)
+        file = Descriptor.of(composed.document.to_bytes())
+        release = Release(composed.document.release, file, composed.lines, "", composed.document.holes)
+        with self._database.read() as session:
+            warnings = admit(session, channel, release, new=True)
+        after = rollout.start(channel.arms, release.number, share_bp)
+        return Preview(release, composed.document, channel.arms, after, warnings)
+
+    def start(self, number: int, share_bp: int = WHOLE, *, allow_revoked: bool = False) -> ReleaseResult:
+        """Offer a recorded release, such as a draft, to a share of the devices."""
+        with self._change() as change:
+            done = self._started(change, "release.start", number, share_bp, allow_revoked=allow_revoked)
+        self._follow(f"release {number} is offered")
+        return self._told("release.start", done)
+
+    def promote(
+        self, source: str, share_bp: int = WHOLE, *, number: int | None = None, allow_revoked: bool = False
+    ) -> ReleaseResult:
+        """Offer here what another channel offers: its live release, or release `number`, which it must have offered."""
+        with self._change() as change:
+            giver = lookup.channel(change.session, source)
+            chosen = _live(giver) if number is None else number
+            if source not in channels.ever_offered(change.session).get(chosen, ()):
+                raise NotFound(f"{source} never offered release {chosen}", hint="to offer it here: release start")
+            beside = {"from": source}
+            done = self._started(change, "release.promote", chosen, share_bp, allow_revoked=allow_revoked, **beside)
+        self._follow(f"release {chosen} is offered")
+        return self._told("release.promote", done)
+
+    def widen(self, share_bp: int, number: int | None = None) -> ReleaseResult:
+        """Grow a release's share, by default the newest one's; only entrants move.
+
+        Raises InputError for a smaller share or a halted release, Conflict below the channel's coverage.
+        """
+
+        def widened(change: Change, channel: Channel, release: Release) -> Arms:
+            check_coverage(channel, lookup.release(change.session, release.number))
+            return rollout.widen(channel.arms, release.number, share_bp)
+
+        return self._moved("release.widen", number, widened)
+
+    def complete(self) -> ReleaseResult:
+        """Give the newest release to every device but the holdout; older arms are retired."""
+
+        def completed(change: Change, channel: Channel, release: Release) -> Arms:
+            check_coverage(channel, lookup.release(change.session, release.number))
+            return rollout.complete(channel.arms)
+
+        return self._moved("release.complete", None, completed)
+
+    def halt(self, number: int | None = None) -> ReleaseResult:
+        """Offer a release, by default the newest one, to no further device; those that run it keep it."""
+        return self._moved(
+            "release.halt", number, lambda _, channel, release: rollout.halt(channel.arms, release.number)
+        )
+
+    def resume(self, number: int | None = None) -> ReleaseResult:
+        """Undo `halt`."""
+        return self._moved(
+            "release.resume", number, lambda _, channel, release: rollout.resume(channel.arms, release.number)
+        )
+
+    def rollback(self, number: int | None = None, *, allow_revoked: bool = False) -> ReleaseResult:
+        """Offer an earlier release again in place of what came after it, under a higher sequence.
+
+        By default the one behind the newest arm, else what the channel offered before it first offered this one. Raises
+        Conflict for a release with revoked builds unless they are allowed, and when there is nothing to go back to.
+        """
+        with self._change() as change:
+            channel = lookup.channel(change.session, self.channel)
+            target = _before(change, channel) if number is None else number
+            release = lookup.release(change.session, target)
+            if self.channel not in channels.ever_offered(change.session).get(target, ()):
+                raise Conflict(f"{self.channel} never offered release {target}", hint="to offer it: release start")
+            warnings = admit(change.session, channel, release, allow_revoked=allow_revoked)
+            arms = rollout.rollback(channel.arms, target)
+            channel, file = self._issued(change, "release.rollback", channel, arms, release=target)
+        self._follow(f"release {target} is offered again")
+        return ReleaseResult(release, channel, file, warnings)
+
+    def configure(self, holdout_bp: int | None = None, **changes: Any) -> Channel:
+        """Change the channel's settings (registry.settings; None puts one back) and its holdout in basis points."""
+        with self._change() as change:
+            channel = lookup.channel(change.session, self.channel)
+            after = settings.changed(channel.settings, changes)
+            arms = channel.arms if holdout_bp is None else rollout.hold_out(channel.arms, holdout_bp)
+            if after == channel.settings and arms == channel.arms:
+                return channel
+            channels.update_channel(change, self.channel, settings=after)
+            said = {"settings": dict(channel.settings), "arms": _json(channel.arms)}
+            change.record(
+                "channel.set", f"channel {self.channel}", before=said, after={"settings": after, "arms": _json(arms)}
+            )
+            tell = arms != channel.arms or any(after[name] != channel.settings[name] for name in settings.IN_MANIFEST)
+            channel = lookup.channel(change.session, self.channel)
+            if tell and (channel.sequence or arms != channel.arms):
+                channel, _ = releasing.issue(change, self._blobs, channel, arms)
+        self._follow(f"channel {self.channel} is changed")
+        return channel
+
+    def who(self, device: str, *, active: int | None = None, at: int | None = None) -> Who:
+        """What a device is offered, by the newest manifest or by that of a time in Unix seconds.
+
+        `active` is the release that it runs: a halted arm keeps only such devices. Raises NotFound when the channel
+        offered nothing then.
+        """
+        with self._database.read() as session:
+            file = _manifest(session, self.channel, at)
+        manifest = Manifest.from_bytes(self._blobs.read(file.digest))
+        bucket = rollout.bucket(manifest.salt, device)
+        choice = rollout.choose(manifest.arms, bucket, active)
+        place = (choice.release, choice.arm, choice.reason, manifest.sequence, manifest.issued)
+        return Who(self.channel, device, bucket, *place)
+
+    def _composed(self, contents: Contents) -> tuple[Channel, Composed]:
+        with self._database.read() as session:
+            channel = lookup.channel(session, self.channel)
+            return channel, compose(session, self._blobs, contents, channels.next_number(session))
+
+    def _started(
+        self, change: Change, action: str, number: int, share_bp: int, *, allow_revoked: bool, **beside: Any
+    ) -> ReleaseResult:
+        channel = lookup.channel(change.session, self.channel)
+        release = lookup.release(change.session, number)
+        warnings = admit(change.session, channel, release, allow_revoked=allow_revoked)
+        beside |= {"release": number, "allow_revoked": allow_revoked}
+        channel, file = self._offered(change, channel, release, share_bp, action=action, **beside)
+        return ReleaseResult(release, channel, file, warnings)
+
+    def _offered(
+        self,
+        change: Change,
+        channel: Channel,
+        release: Release,
+        share_bp: int,
+        *,
+        action: str | None = None,
+        **beside: Any,
+    ) -> tuple[Channel, Descriptor]:
+        """Give a release its arm; to everyone at once only with the coverage that the channel demands."""
+        arms = rollout.start(channel.arms, release.number, share_bp)
+        if all(arm.holdout for arm in arms[1:]):
+            check_coverage(channel, release)
+        channel = releasing.draw_salt(change, channel)
+        if action is None:
+            return releasing.issue(change, self._blobs, channel, arms)
+        return self._issued(change, action, channel, arms, **beside)
+
+    def _moved(
+        self, action: str, number: int | None, verb: Callable[[Change, Channel, Release], Arms]
+    ) -> ReleaseResult:
+        """Do a verb to the arm of a release, by default the newest; what changes nothing issues nothing."""
+        with self._change() as change:
+            channel = lookup.channel(change.session, self.channel)
+            release = lookup.release(change.session, _newest(channel) if number is None else number)
+            arms = verb(change, channel, release)
+            if arms == channel.arms:
+                return ReleaseResult(release, channel, None)
+            channel, file = self._issued(change, action, channel, arms, release=release.number)
+        self._follow(f"channel {self.channel} is changed")
+        return ReleaseResult(release, channel, file)
+
+    def _issued(
+        self, change: Change, action: str, channel: Channel, arms: Arms, **beside: Any
+    ) -> tuple[Channel, Descriptor]:
+        after = {"arms": _json(arms), **{name: value for name, value in beside.items() if value is not False}}
+        change.record(action, f"channel {self.channel}", before={"arms": _json(channel.arms)}, after=after)
+        return releasing.issue(change, self._blobs, channel, arms)
+
+    def _told(self, event: str, result: ReleaseResult) -> ReleaseResult:
+        """Run the hook, and say how it ended."""
+        if not self.hooks.get(self.channel):
+            return result
+        data = self._blobs.read(result.release.document.digest)
+        document = {
+            "schema": 1,
+            "event": event,
+            "channel": self.channel,
+            "sequence": result.channel.sequence,
+            "arms": _json(result.channel.arms),
+            "release": result.release.number,
+            **result.release.document.to_json(),
+            "document": ReleaseDocument.from_bytes(data).to_json(),
+        }
+        return result.after(self.hooks.run(self.channel, document))
+
+
+def _json(arms: Arms) -> list[dict[str, Any]]:
+    return [arm.to_json() for arm in arms]
+
+
+def _newest(channel: Channel) -> int:
+    """The release that is being rolled out: that of the first arm which has one."""
+    for arm in channel.arms:
+        if arm.release is not None:
+            return arm.release
+    raise Conflict(
+        f"{channel.name} offers no release", hint=f"start one: ptdock release create --channel {channel.name}"
+    )
+
+
+def _live(channel: Channel) -> int:
+    for arm in channel.arms:
+        if arm.release is not None and arm.state == "open":
+            return arm.release
+    raise Conflict(f"{channel.name} offers no release", hint="name one by its number")
+
+
+def _before(change: Change, channel: Channel) -> int:
+    """The release to go back to from the newest one."""
+    newest = _newest(channel)
+    behind = [arm.release for arm in channel.arms if arm.release not in {None, newest}]
+    earlier = channels.before_release(change.session, channel.name, newest) if not behind else ()
+    targets = [*behind, *(arm.release for arm in earlier if arm.release is not None)]
+    if not targets or any(arm.release is None and not arm.holdout for arm in channel.arms):
+        raise Conflict(
+            f"{channel.name} offered nothing before release {newest}",
+            hint="to stop it: halt; to replace it: release create",
+        )
+    return targets[0]
+
+
+def _manifest(session: Any, channel: str, at: int | None) -> Descriptor:
+    if at is None:
+        return lookup.manifest(session, channel, None)
+    found = channels.manifest_at(session, channel, at)
+    if found is None:
+        raise NotFound(f"{channel} offered nothing at that time", hint="`ptdock log` says what happened when")
+    return found
