@@ -42,6 +42,7 @@ SECTIONS = {
     },
     "Care": {
         "verify": (f"{_AT}store", "verify", "Check every blob against its digest, and every link."),
+        "repair": (f"{_AT}care", "repair", "Make lost and damaged files again, from what is left."),
         "gc": (f"{_AT}collect", "gc", "Delete what nothing needs any more."),
         "log": (f"{_AT}store", "log", "Show who changed what, and when, newest first."),
         "db": (f"{_AT}database", "db", "The database's schema: upgrade it, check it."),

@@ -81,7 +81,8 @@ def in_batches(
 def unfinished(home: Path, store: LocalStore) -> list[Path]:
     """What commands that were interrupted a day ago and earlier left in a home: files and work directories."""
     before = time.time() - STALE_SECONDS
-    work = (path for path in home.glob("export-*") if path.is_dir() and path.stat().st_mtime < before)
+    named = (path for pattern in ("export-*", "work-*") for path in home.glob(pattern))
+    work = (path for path in named if path.is_dir() and path.stat().st_mtime < before)
     return [*store.stale(before), *sorted(work)]
 
 

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from registry import collecting
+from registry import collecting, files
 from registry.blobs import LocalStore
 from registry.catalog.log import Change
 from registry.collecting import GRACE_SECONDS, Collected
 from registry.database import Database
-from registry.digest import Descriptor
+from registry.digest import Descriptor, Digest
+from registry.origins import Origins, origins
 from registry.reachability import Item, survey
 
 
@@ -70,6 +71,30 @@ class Keeper:
         waiting = tuple(sorted({*loose} - {*condemned, *deleted}, key=lambda blob: blob.digest))
         removed = collecting.remove_unfinished(self.unfinished())
         return Collected(kept, size, condemned, waiting, deleted, taken_back, removed)
+
+    def origins(self, digest: Digest) -> Origins:
+        """What names a blob, and as what."""
+        with self._database.read() as session:
+            return origins(session, digest)
+
+    def set_aside(self, digest: Digest) -> Path | None:
+        """Move a damaged file out of the store, so that the next put of its bytes is kept; None where there is none.
+
+        What is left of it stays in `damaged/` for whoever can make use of it.
+        """
+        if self._blobs.size(digest) is None:
+            return None
+        target = self._home / "damaged" / digest.hex
+        with files.translated(target):
+            files.make_directory(target.parent)
+            files.rename(self._blobs.path(digest), target)
+        return target
+
+    def restored(self, blobs: Sequence[tuple[Digest, str]]) -> None:
+        """Write down that damaged blobs are whole again, each with how that was done."""
+        with self._change() as change:
+            for digest, how in blobs:
+                change.record("store.repair", str(digest), after=how)
 
     def _take_back(self, some: Sequence[Descriptor]) -> list[Descriptor]:
         with self._change() as change:

@@ -9,7 +9,7 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
-from console.commands import gate
+from console.commands import care, gate
 from console.options import directory_option, foundation_option
 from console.verbs import Noun
 from registry.digest import Digest
@@ -27,6 +27,7 @@ def adapter() -> None:
 
 adapter.add_command(gate.check)
 adapter.add_command(gate.publish)
+adapter.add_command(care.verify)
 
 
 @adapter.command("list")

@@ -104,6 +104,29 @@ def builds_on(session: Session, foundation: Digest) -> tuple[artifacts.Build, ..
     return _builds(session, _select_builds().where(t.Build.foundation == foundation).order_by(t.Build.id))
 
 
+def builds_with(session: Session, blob: Digest) -> tuple[artifacts.Build, ...]:
+    """The builds whose program, factors or part a blob is, oldest first."""
+    part = select(t.BuildPart.build).where(t.BuildPart.blob == blob)
+    here = (t.Build.digest == blob) | (t.Build.factors == blob) | t.Build.id.in_(part)
+    return _builds(session, _select_builds().where(here).order_by(t.Build.id))
+
+
+def builds_through(session: Session, hollow: Digest, table: Digest) -> tuple[artifacts.Build, ...]:
+    """The builds through the templates that have this hollow program and this relocation table, oldest first."""
+    here = (t.Template.hollow == hollow) & (t.Template.relocations == table)
+    return _builds(session, _select_builds().where(here).order_by(t.Build.id))
+
+
+def versions_with(session: Session, blob: Digest) -> tuple[artifacts.Version, ...]:
+    """The versions whose source list, source file or attachment a blob is, oldest first."""
+    file = select(t.SourceFile.source).where(t.SourceFile.blob == blob)
+    beside = t.Attachment.blob == blob
+    here = (t.Version.source == blob) | t.Version.source.in_(file)
+    same = (t.Attachment.adapter == t.Version.adapter) & (t.Attachment.version == t.Version.version)
+    rows = session.scalars(select(t.Version).where(here | select(t.Attachment).where(same, beside).exists()))
+    return tuple(sorted((_version(row) for row in rows), key=lambda found: (found.created, found.adapter)))
+
+
 def builds_of_line(session: Session, release: int, foundation: Digest) -> dict[str, artifacts.Build]:
     """The builds of one line of a release, by adapter name."""
     query = _select_builds().join(t.LineEntry, t.LineEntry.build == t.Build.id)

@@ -200,6 +200,20 @@ def templates(session: Session, foundation: Digest) -> tuple[artifacts.Template,
     return _templates(session, _select_templates().where(t.Template.foundation == foundation))
 
 
+def templates_with(session: Session, blob: Digest) -> tuple[artifacts.Template, ...]:
+    """The templates whose hollow program (plain or as it is stored) or relocation table a blob is, oldest first."""
+    here = (t.Template.hollow == blob) | (t.Template.relocations == blob) | (t.Template.digest == blob)
+    return _templates(session, _select_templates().where(here))
+
+
+def bases_with(session: Session, blob: Digest) -> tuple[artifacts.Base, ...]:
+    """The bases whose tensor table, prompt or file a blob is, oldest first."""
+    file = select(t.BaseFile.base).where(t.BaseFile.blob == blob)
+    here = (t.Base.tensors == blob) | (t.Base.prompt == blob) | t.Base.fingerprint.in_(file)
+    rows = session.scalars(select(t.Base).where(here).order_by(t.Base.created, t.Base.fingerprint))
+    return tuple(_base(session, row) for row in rows)
+
+
 def template_of(session: Session, build: artifacts.Build) -> artifacts.Template | None:
     """The template that a build went through."""
     query = _select_templates().join(t.Build, t.Build.template == t.Template.id)
