@@ -3,8 +3,8 @@
 The nouns are in `artifacts`: base, foundation, template, adapter version, build, release, channel. Every link between
 them is a `digest`; a name is only a label, and a channel's arms are the one thing that moves.
 
-Pure: `errors`, `digest`, `canonical`, `names`, `lineage`, `artifacts`; the file formats (`formats`) and what must hold between
-files (`links`); the documents that devices read (`manifest`, `release`, `prompt`, `device_state`); the rules
+Pure: `errors`, `digest`, `canonical`, `names`, `lineage`, `artifacts`; the file formats (`formats`) and what must hold
+between files (`links`); the documents that devices read (`manifest`, `release`, `prompt`, `device_state`); the rules
 (`rollout`, `plan` and its parts). With I/O: `files` (the only module that writes, syncs and renames), `blobs`,
 `database`, `catalog` (the only one that queries), `site`, `signing`. `service.Registry` is the façade over all of it:
 
