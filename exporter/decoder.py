@@ -6,6 +6,8 @@ linear with a constant row of 1/width; rotate_half is a linear with a permutatio
 update and the attention itself stay outside. Weights keep Hugging Face's layout, so q and k need no permutation.
 What a family adds (sliding windows, softcaps, a second rope) is computed in the graph, never from a table, so
 neither the context length nor the positions reach the foundation.
+
+In fp16, as in transformers, weights, activations and the KV cache are fp16; norms and angles are computed in fp32.
 """
 
 from __future__ import annotations
@@ -32,9 +34,15 @@ class RMSNorm(nn.Module):
         self.register_buffer("mean_row", torch.full((1, width), 1.0 / width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        mean_square = functional.linear(x * x, self.mean_row)
-        normed = x * torch.rsqrt(mean_square + self.eps)
+        wide = cast(x, torch.float32)  # a square soon passes fp16's range
+        mean_square = functional.linear(wide * wide, self.mean_row)
+        normed = cast(wide * torch.rsqrt(mean_square + self.eps), x.dtype)
         return normed * self.weight + normed if self.plus_one else normed * self.weight
+
+
+def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """`x` in `dtype`; no operator stands in the graph where it is already."""
+    return x if x.dtype == dtype else x.to(dtype)
 
 
 class Angles:
@@ -67,7 +75,7 @@ class Rotary(nn.Module):
             scales[: rope.width] = self.scale
             self.register_buffer("scales", scales)
 
-    def forward(self, positions: torch.Tensor) -> Angles:
+    def forward(self, positions: torch.Tensor, dtype: torch.dtype) -> Angles:
         inv_freq = self.inv_freq
         if self.two_ranges:  # the whole forward takes the long factors as soon as its last position is beyond
             inv_freq = torch.where(positions[-1:] >= self.threshold, self.long_inv_freq, inv_freq)
@@ -75,7 +83,7 @@ class Rotary(nn.Module):
         cos, sin = torch.cos(angles), torch.sin(angles)
         if self.scale != 1.0:
             cos, sin = cos * self.scales, sin * self.scales
-        return Angles(cos, sin, self.half_turn)
+        return Angles(cast(cos, dtype), cast(sin, dtype), self.half_turn)
 
 
 class Attention(nn.Module):
@@ -221,7 +229,7 @@ class Model(nn.Module):
         if self.embedding_scale is not None:
             x = x * self.embedding_scale
         positions = (torch.arange(tokens.shape[1]) + position).to(torch.float32)
-        turns = [rotary(positions) for rotary in self.rotary]
+        turns = [rotary(positions, x.dtype) for rotary in self.rotary]
         masks = {window: causal_mask(positions, self.context, window) for window in self.masks}
         for layer in self.layers:
             x = layer(x, position, turns, masks)
@@ -235,16 +243,30 @@ def causal_mask(positions: torch.Tensor, context: int, window: int | None) -> to
     return torch.zeros_like(distance).masked_fill(hidden, float("-inf"))
 
 
-class Decoder(nn.Module):
-    """tokens (1, S) int64 and input_pos (1,) int64 -> logits (1, vocabulary) of the last token."""
+NARROW = frozenset({"k_cache", "v_cache", "half_turn"})
+"""The buffers that follow the weights' dtype; the others belong to what is computed in fp32."""
 
-    def __init__(self, spec: DecoderSpec, context: int) -> None:
+
+class Decoder(nn.Module):
+    """tokens (1, S) int64 and input_pos (1,) int64 -> logits (1, vocabulary) of the last token, in `dtype`."""
+
+    def __init__(self, spec: DecoderSpec, context: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         self.context, self.softcap = context, spec.logit_softcap
         self.model = Model(spec, context)
         self.lm_head = nn.Linear(spec.hidden_size, spec.vocab_size, bias=spec.head_bias)
         if spec.tied:
             self.lm_head.weight = self.model.embed_tokens.weight
+        if dtype != torch.float32:
+            self._hold_in(dtype)
+
+    def _hold_in(self, dtype: torch.dtype) -> None:
+        for parameter in self.parameters():
+            parameter.data = parameter.data.to(dtype)
+        for module in self.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                if name in NARROW:
+                    setattr(module, name, buffer.to(dtype))
 
     def forward(self, tokens: torch.Tensor, input_pos: torch.Tensor) -> torch.Tensor:
         position = input_pos[0].item()

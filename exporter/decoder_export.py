@@ -22,6 +22,11 @@ from exporter.module_table import module_rows
 from exporter.shards import read_json
 from registry.errors import InputError
 
+TORCH = {"F32": torch.float32, "F16": torch.float16}
+
+PASS_FP16 = frozenset({"gemma2", "gemma3_text"})
+"""Families that answer wrongly in fp16; vLLM refuses the same two."""
+
 
 @dataclass(frozen=True)
 class DecoderModel:
@@ -29,21 +34,23 @@ class DecoderModel:
 
     checkpoint: Checkpoint
     context: int
+    dtype: str = "F32"
 
     @cached_property
     def spec(self) -> DecoderSpec:
-        """The architecture. Raises InputError for an unsupported one, or a context that it does not reach."""
-        return spec_for(self.checkpoint.config, self.context)
+        """The architecture. Raises InputError for an unsupported one, a context that it does not reach, or a dtype."""
+        return _spec_in(self.dtype, self.checkpoint.config, self.context)
 
     @property
     def kv_cache_bytes(self) -> int:
         """Bytes of the key and value caches."""
-        return self.spec.kv_cache_bytes(self.context)
+        return self.spec.kv_cache_bytes(self.context, TORCH[self.dtype].itemsize)
 
     def build(self, progress: Progress) -> nn.Module:
         """A new decoder with the checkpoint's weights. Raises InputError when they do not fit."""
         progress("reading the checkpoint")
-        decoder: Decoder = Decoder(self.spec, self.context).eval().requires_grad_(requires_grad=False)
+        decoder: Decoder = Decoder(self.spec, self.context, TORCH[self.dtype])
+        decoder.eval().requires_grad_(requires_grad=False)
         with torch.no_grad():
             _load(decoder, self.checkpoint, self.spec)
         return decoder
@@ -65,6 +72,17 @@ class DecoderModel:
             "modules": module_rows(decoder),
             "tied": [["model.embed_tokens", "lm_head"]] if self.spec.tied else [],
         }
+
+
+def _spec_in(dtype: str, config: Mapping[str, Any], context: int) -> DecoderSpec:
+    spec = spec_for(config, context)
+    if dtype == "F16" and spec.family in PASS_FP16:
+        raise InputError(
+            f"{spec.family} cannot run in fp16: its activations pass fp16's largest number, 65504",
+            hint="use --dtype fp32, or --qmode 8da4w, which computes in fp32",
+            family=spec.family,
+        )
+    return spec
 
 
 def _load(decoder: Decoder, checkpoint: Checkpoint, spec: DecoderSpec) -> None:
@@ -94,6 +112,8 @@ def _copy(parameter: nn.Parameter | None, name: str, tensor: torch.Tensor) -> No
             tensor=name,
         )
     parameter.copy_(tensor)
+    if parameter.dtype == torch.float16 and not torch.isfinite(parameter).all():
+        raise InputError(f"{name}: a value passes fp16's largest number, 65504", hint="use --dtype fp32", tensor=name)
 
 
 def _constant_methods(checkpoint: Checkpoint, spec: DecoderSpec, context: int) -> dict[str, Any]:

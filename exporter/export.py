@@ -63,7 +63,9 @@ class Job:
     @property
     def model(self) -> Model:
         """What stands in the source. Raises InputError for an architecture or a context that cannot be."""
-        return DecoderModel(self.source, self.context) if isinstance(self.source, Checkpoint) else self.source
+        if isinstance(self.source, Checkpoint):
+            return DecoderModel(self.source, self.context, self.recipe.dtype)
+        return self.source
 
 
 @dataclass(frozen=True, slots=True)
