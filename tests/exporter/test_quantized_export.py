@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from registry.formats.pte import read_pte
 from registry.links import check_links
 from registry.relocation import RelocationTable
 from registry.service import Registry
+from tests.command_line import answer, ptdock, refusal
 from tests.conftest import save_llama, save_tokenizer
 from tests.exporter.quantized import quantized_model
 from tests.exporter.test_peft_runtime import randomize
@@ -141,6 +143,27 @@ def test_each_recipe_is_its_own_foundation_and_none_loads_anothers_programs(regi
             else:
                 with pytest.raises(IntegrityError, match="does not fit this foundation"):
                     check_links(pte, found[other].tensors)
+
+
+def test_a_recipe_that_was_shown_exports_the_same_foundation_again(
+    registry: Registry, wide_bases: Path, tmp_path: Path
+) -> None:
+    home, name = registry.home, "one-g32-e4"
+    shown = answer(home, "foundation", "show", name)
+    assert shown["recipe"]["quantization"] == {"embedding_bits": 4, "group_size": 32, "mode": "8da4w"}
+    file = tmp_path / "recipe.json"
+    file.write_text(json.dumps(shown))
+    recipe = ("--context", 64, "--recipe", file)
+    same = answer(home, "foundation", "export", wide_bases / "one", "--name", name, *recipe)
+    assert (same["digest"], same["fresh"]) == (shown["digest"], False)
+    options = ("--qmode", "8da4w", "--group-size", 32, "--embedding-bits", 4)
+    same = answer(home, "foundation", "export", wide_bases / "one", "--name", name, "--context", 64, *options)
+    assert (same["digest"], same["fresh"]) == (shown["digest"], False)
+    refused = refusal(home, "foundation", "export", wide_bases / "one", "--name", name, *recipe, *options, code=2)
+    assert refused["message"] == "--recipe says it all, --qmode too"
+    assert "8da4w in groups of 32, 4-bit embedding" in ptdock(home, "foundation", "list").stdout
+    packed = next(each for each in shown["tensors"] if each["names"] == ["model.layers.0.self_attn.q_proj.weight"])
+    assert (packed["dtype"], packed["shape"]) == ("U8", [64, 32])
 
 
 def train(base: Path, recipe: Quantization, directory: Path, **config: Any) -> tuple[Path, torch.Tensor, torch.Tensor]:
