@@ -1,23 +1,20 @@
-"""`ptdock adapter`: show, unpack and withdraw what was published; `gate` has check and publish."""
+"""`ptdock adapter`: list, unpack and withdraw what was published.
+
+`gate` has check and publish, `compare` show and diff, `care` verify.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from console import documents, render
 from console.app import App, pass_app
-from console.commands import care, gate
+from console.commands import care, compare, gate
 from console.options import directory_option, foundation_option
 from console.verbs import Noun
-from registry.digest import Digest
-from registry.errors import NotFound
 from registry.names import parse_reference
-
-if TYPE_CHECKING:
-    from registry.artifacts import Build
 
 
 @click.group(cls=Noun)
@@ -27,6 +24,8 @@ def adapter() -> None:
 
 adapter.add_command(gate.check)
 adapter.add_command(gate.publish)
+adapter.add_command(compare.show)
+adapter.add_command(compare.diff)
 adapter.add_command(care.verify)
 
 
@@ -45,60 +44,6 @@ def list_(app: App, name: str | None) -> None:
     app.answer(
         [documents.version(each) for each in found], render.table(("adapter", "version", "published (UTC)", ""), rows)
     )
-
-
-@adapter.command()
-@click.argument("ref", metavar="NAME[@V]")
-@foundation_option(required=False)
-@pass_app
-def show(app: App, ref: str, foundation: str | None) -> None:
-    """Show a version: its build, its lineage, its warnings."""
-    from exporter.structure import Structure
-
-    registry = app.registry()
-    version = registry.version(ref)
-    exact = f"{version.adapter}@{version.version}"
-    builds = registry.builds(exact)
-    build = _newest(builds, registry.foundation(foundation).file.digest if foundation else None)
-    source = registry.source(version)
-    document = {
-        **documents.version(version),
-        **documents.build(build),
-        "structure": Structure.from_json(registry.template_of(build).structure).describe(),
-        "files": {name: file.to_json() for name, file in source.files.items()},
-        "attachments": {name: file.to_json() for name, file in source.attachments.items()},
-        "builds": documents.builds(builds),
-    }
-    app.answer(document, _version_text(document))
-
-
-def _newest(builds: tuple[Build, ...], foundation: Digest | None) -> Build:
-    """The newest build on a foundation, or on any; one that is revoked only where no other is left."""
-    there = [build for build in builds if foundation in (None, build.foundation)]
-    if not there:
-        raise NotFound("this version has no build on that foundation", hint="publish it on that foundation first")
-    return max(there, key=lambda build: (build.revoked is None, there.index(build)))
-
-
-def _version_text(document: dict[str, Any]) -> str:
-    lineage = [(key, value) for key, value in document["lineage"].items()]
-    text = render.fields(
-        [
-            ("adapter", f"{document['name']}@{document['version']}"),
-            ("digest", document["digest"]),
-            ("size", render.size(document["size"])),
-            ("structure", document["structure"]),
-            ("foundation", document["foundation"]),
-            ("source", document["source"]),
-            ("published", f"{render.when(document['created'])} UTC"),
-            ("yanked", document["yanked"]),
-            ("revoked", document["revoked"]),
-            ("builds", len(document["builds"])),
-            *lineage,
-        ]
-    )
-    warnings = render.findings([("warning", document["name"], each, "") for each in document["warnings"]])
-    return f"{text}\n{warnings}" if warnings else text
 
 
 @adapter.command()
