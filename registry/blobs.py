@@ -28,6 +28,9 @@ Progress = Callable[[int], None]
 class BlobStore(Protocol):
     """Where blobs are. A store on a network keeps the same promises: put if absent, whole or not at all, durable."""
 
+    remote: bool
+    """Whether asking for a blob is a request, and its path a copy that has to be fetched."""
+
     def put_bytes(self, data: bytes) -> Descriptor:
         """Keep these bytes. Raises Unavailable when there is no space; then nothing is visible."""
         ...
@@ -49,6 +52,14 @@ class BlobStore(Protocol):
         """A read-only local file with the blob's bytes, to be read or mapped. Raises NotFound."""
         ...
 
+    def chunks(self, digest: Digest, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """A blob's bytes from `start` to before `stop`, as the store has them now, in pieces. Raises NotFound."""
+        ...
+
+    def url(self, digest: Digest, seconds: int) -> str | None:
+        """An address from which anyone may fetch the blob for so long; None where the store has none."""
+        ...
+
     def read(self, digest: Digest) -> bytes:
         """A small blob's bytes, hashed again. Raises NotFound, IntegrityError."""
         ...
@@ -61,9 +72,15 @@ class BlobStore(Protocol):
         """Forget a blob; one that is absent is fine. Only the collector and repair call it."""
         ...
 
+    def stale(self, before: float) -> list[Path]:
+        """Unfinished files that nobody has written to since `before` (Unix time in seconds): a crash left them."""
+        ...
+
 
 class LocalStore:
     """A blob store in a directory: `<root>/blobs/sha256/<hex>`, unfinished files in `<root>/ingest`."""
+
+    remote = False
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -81,6 +98,16 @@ class LocalStore:
             files.replace(root / "oci-layout", _LAYOUT)
         return store
 
+    @classmethod
+    def open(cls, root: Path) -> LocalStore:
+        """The store in a directory. Raises NotFound when blobs were never kept there."""
+        store = cls(root)
+        if not store._blobs.is_dir():
+            raise NotFound(
+                f"{root} holds no blobs", hint="set PTDOCK_BLOBS as when the store was made, or run `ptdock init`"
+            )
+        return store
+
     def put_bytes(self, data: bytes) -> Descriptor:
         """Keep these bytes; a blob that is there already is not written again."""
         descriptor = Descriptor.of(data)
@@ -96,13 +123,7 @@ class LocalStore:
         self, path: Path, *, expected: Digest | None = None, move: bool = False, progress: Progress | None = None
     ) -> Descriptor:
         """Keep a file's bytes, hashed while they are copied; `move` links the file itself and removes its old name."""
-        try:
-            source = open(path, "rb")  # noqa: SIM115 - closed just below
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
-            raise InputError(
-                f"{path} is not a readable file", hint="check the path and its owner", path=str(path)
-            ) from error
-        with source, files.translated(self.root):
+        with open_source(path) as source, files.translated(self.root):
             if move and os.fstat(source.fileno()).st_dev == self._ingest.stat().st_dev:
                 descriptor = self._take(path, source, expected, progress)
             else:
@@ -113,14 +134,14 @@ class LocalStore:
 
     def _copy(self, path: Path, source: BinaryIO, expected: Digest | None, progress: Progress | None) -> Descriptor:
         with files.unfinished(self._ingest) as (fresh, file):
-            descriptor = _hash(source, progress, lambda chunk: files.write(fresh, file, chunk))
-            _compare(path, descriptor, expected)
+            descriptor = hash_source(source, progress, lambda chunk: files.write(fresh, file, chunk))
+            check_expected(path, descriptor, expected)
             self._adopt(fresh, descriptor)
         return descriptor
 
     def _take(self, path: Path, source: BinaryIO, expected: Digest | None, progress: Progress | None) -> Descriptor:
-        descriptor = _hash(source, progress)
-        _compare(path, descriptor, expected)
+        descriptor = hash_source(source, progress)
+        check_expected(path, descriptor, expected)
         self._adopt(path, descriptor)
         return descriptor
 
@@ -162,16 +183,23 @@ class LocalStore:
             raise NotFound(f"the store holds no blob {digest}", hint="see `ptdock verify`", digest=str(digest))
         return path
 
+    def chunks(self, digest: Digest, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """The file's bytes from `start` to before `stop`, at most 1 MiB at a time. Raises NotFound."""
+        with open(self.path(digest), "rb") as file:
+            left = max(0, os.fstat(file.fileno()).st_size - start) if stop is None else stop - start
+            file.seek(start)
+            while left > 0 and (chunk := file.read(min(CHUNK, left))):
+                left -= len(chunk)
+                yield chunk
+
+    def url(self, digest: Digest, seconds: int) -> str | None:  # noqa: ARG002 - see BlobStore
+        """A directory has no address."""
+        return None
+
     def read(self, digest: Digest) -> bytes:
         """A small blob's bytes, hashed again. Raises NotFound, IntegrityError."""
         data = self.path(digest).read_bytes()
-        if Digest.of(data) != digest:
-            raise IntegrityError(
-                f"blob {digest} is damaged: its bytes have the digest {Digest.of(data)}",
-                hint="`ptdock verify` names what depends on it",
-                expected=str(digest),
-                actual=str(Digest.of(data)),
-            )
+        check_stored(digest, Digest.of(data))
         return data
 
     def descriptors(self) -> Iterator[Descriptor]:
@@ -196,7 +224,28 @@ class LocalStore:
         return self._blobs / digest.hex
 
 
-def _hash(source: BinaryIO, progress: Progress | None, sink: Callable[[bytes], None] | None = None) -> Descriptor:
+def check_stored(expected: Digest, actual: Digest) -> None:
+    """Raise IntegrityError when a blob's bytes are not what its name says."""
+    if actual != expected:
+        raise IntegrityError(
+            f"blob {expected} is damaged: its bytes have the digest {actual}",
+            hint="`ptdock verify` names what depends on it",
+            expected=str(expected),
+            actual=str(actual),
+        )
+
+
+def open_source(path: Path) -> BinaryIO:
+    """Open a file that somebody wants to have kept. Raises InputError when there is no readable one."""
+    try:
+        return open(path, "rb")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
+        raise InputError(
+            f"{path} is not a readable file", hint="check the path and its owner", path=str(path)
+        ) from error
+
+
+def hash_source(source: BinaryIO, progress: Progress | None, sink: Callable[[bytes], None] | None = None) -> Descriptor:
     """Read a file to its end in chunks of 1 MiB, hash it and hand each chunk to `sink`."""
     hasher, size = hashlib.sha256(), 0
     while chunk := source.read(CHUNK):
@@ -209,7 +258,8 @@ def _hash(source: BinaryIO, progress: Progress | None, sink: Callable[[bytes], N
     return Descriptor(Digest(hasher.digest()), size)
 
 
-def _compare(path: Path, actual: Descriptor, expected: Digest | None) -> None:
+def check_expected(path: Path, actual: Descriptor, expected: Digest | None) -> None:
+    """Raise IntegrityError when a file has another digest than the one that it was said to have."""
     if expected is not None and actual.digest != expected:
         raise IntegrityError(
             f"{path} is not {expected}: its bytes have the digest {actual.digest}",

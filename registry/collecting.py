@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 from registry import files
-from registry.blobs import BlobStore, LocalStore
+from registry.blobs import BlobStore
 from registry.catalog import edges, sweep
 from registry.catalog.log import Change
 from registry.digest import Descriptor
@@ -78,7 +78,7 @@ def in_batches(
     return tuple(blob for batch in iter(lambda: tuple(islice(left, BATCH)), ()) for blob in step(batch))
 
 
-def unfinished(home: Path, store: LocalStore) -> list[Path]:
+def unfinished(home: Path, store: BlobStore) -> list[Path]:
     """What commands that were interrupted a day ago and earlier left in a home: files and work directories."""
     before = time.time() - STALE_SECONDS
     named = (path for pattern in ("export-*", "work-*") for path in home.glob(pattern))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from registry.errors import InputError
@@ -38,15 +39,20 @@ class Digest:
         return cls(hashlib.sha256(data).digest())
 
     @classmethod
+    def of_chunks(cls, chunks: Iterable[bytes], progress: Callable[[int], None] | None = None) -> Digest:
+        """The digest of bytes that come in pieces; `progress` gets each piece's length in bytes."""
+        hasher = hashlib.sha256()
+        for chunk in chunks:
+            hasher.update(chunk)
+            if progress:
+                progress(len(chunk))
+        return cls(hasher.digest())
+
+    @classmethod
     def of_file(cls, path: Path, progress: Callable[[int], None] | None = None) -> Digest:
         """The digest of a file's bytes, read in chunks of 1 MiB; `progress` gets each chunk's length in bytes."""
-        hasher = hashlib.sha256()
         with open(path, "rb") as file:
-            while chunk := file.read(CHUNK):
-                hasher.update(chunk)
-                if progress:
-                    progress(len(chunk))
-        return cls(hasher.digest())
+            return cls.of_chunks(iter(partial(file.read, CHUNK), b""), progress)
 
     @property
     def hex(self) -> str:

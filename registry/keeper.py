@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from registry import collecting, files
-from registry.blobs import LocalStore
+from registry.blobs import BlobStore
 from registry.catalog.log import Change
 from registry.collecting import GRACE_SECONDS, Collected
 from registry.database import Database
@@ -30,7 +30,7 @@ class Keeper:
         self,
         home: Path,
         database: Database,
-        blobs: LocalStore,
+        blobs: BlobStore,
         change: Callable[[], AbstractContextManager[Change]],
         clock: Callable[[], float],
     ) -> None:

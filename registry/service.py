@@ -11,7 +11,7 @@
 
 A home holds `registry.db` (SQLite), an OCI image layout (`oci-layout`, `blobs/sha256/<hex>`), `ingest/` (unfinished
 writes) and `site/` (what channels offer, for any web server). The environment may put the database elsewhere
-(PTDOCK_DATABASE_URL). Every change is one transaction with one audit event.
+(PTDOCK_DATABASE_URL) and the blobs into a bucket (PTDOCK_BLOBS). Every change is one transaction with one audit event.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from registry.artifacts import (
     Version,
 )
 from registry.audit import Event
-from registry.blobs import LocalStore
+from registry.blobs import BlobStore
 from registry.catalog import adapters, channels, content, foundations, log
 from registry.catalog.log import Change
 from registry.composing import Contents, LineSpec
@@ -56,6 +56,7 @@ from registry.publishing import Publication, publish
 from registry.rolling import Rollout
 from registry.settings import checked as check_settings
 from registry.site import Changes
+from registry.stores import make_store, open_store
 
 if TYPE_CHECKING:
     from registry.signed_site import SignedSite
@@ -70,7 +71,7 @@ class Registry:
     """
 
     def __init__(
-        self, home: Path, database: Database, blobs: LocalStore, *, actor: str, clock: Callable[[], float]
+        self, home: Path, database: Database, blobs: BlobStore, *, actor: str, clock: Callable[[], float]
     ) -> None:
         self.home = home
         self.database = database
@@ -92,23 +93,24 @@ class Registry:
 
         A registry without keys gets development keys, which `ptdock keys init` replaces.
 
-        `environment` says where the database is, when it is not in `home` (registry.engines). `actor` is who the audit
-        log names; by default the operating system's user. Raises Unavailable when `home` cannot be written or the
-        database not reached.
+        `environment` says where database and blobs are, when they are not in `home` (registry.engines, .stores).
+        `actor` is who the audit log names; by default the operating system's user. Raises Unavailable when `home`
+        cannot be written, or the database or the bucket not reached; Conflict for another registry's bucket.
         """
         try:
             with files.translated(home):
                 files.make_directory(home)
         except (FileExistsError, NotADirectoryError) as error:
             raise InputError(f"{home} is not a directory", hint="choose another home", path=str(home)) from error
-        store, database = LocalStore.create(home), Database(database_url(home, environment))
+        database = Database(database_url(home, environment))
         if database.schema() != SCHEMA:
             database.upgrade()
-        registry = cls(home, database, store, actor=actor or _user(), clock=clock)
-        with registry._change() as change:
-            if not log.identity(change.session):
-                log.found(change, str(uuid.uuid4()))
-                registry.fresh = True
+        actor = actor or _user()
+        with database.write() as session:
+            fresh = log.found(Change(session, clock(), actor), str(uuid.uuid4()))
+            identity = log.identity(session)
+        registry = cls(home, database, make_store(home, environment, identity), actor=actor, clock=clock)
+        registry.fresh = fresh
         registry.signed_site().create_development()
         return registry
 
@@ -124,15 +126,17 @@ class Registry:
         """Open the registry in `home`; `environment` as for `init`.
 
         Raises NotFound when there is none (hint: `ptdock init`), Conflict when its schema is not this program's
-        (hint: `ptdock db upgrade`).
+        (hint: `ptdock db upgrade`) or its bucket another registry's.
         """
         database = Database.found(home, environment)
         try:
             database.check_schema()
+            with database.read() as session:
+                store = open_store(home, environment, log.identity(session))
         except PtdockError:
             database.close()
             raise
-        return cls(home, database, LocalStore(home), actor=actor or _user(), clock=clock)
+        return cls(home, database, store, actor=actor or _user(), clock=clock)
 
     @property
     def site(self) -> Path:

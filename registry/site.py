@@ -197,7 +197,7 @@ class Directory:
         files.replace(self.root / path, data)
 
     def lacking(self, wanted: Iterable[Descriptor], blobs: BlobStore) -> list[Descriptor]:
-        """The blobs whose file here is neither the store's own nor, on another file system, one of its size."""
+        """The blobs whose file here is neither the store's own nor, where that is elsewhere, one of its size."""
         return [each for each in wanted if not self._has(each, blobs)]
 
     def _has(self, blob: Descriptor, blobs: BlobStore) -> bool:
@@ -205,6 +205,8 @@ class Directory:
             here = (self.root / blob_path(blob.digest)).stat()
         except FileNotFoundError:
             return False
+        if blobs.remote:
+            return here.st_size == blob.size
         there = blobs.path(blob.digest).stat()
         return here.st_ino == there.st_ino if here.st_dev == there.st_dev else here.st_size == blob.size
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from registry import audit
 from registry.artifacts import Damage, ExternalTensor, Foundation, Release, Report
-from registry.blobs import LocalStore
+from registry.blobs import BlobStore
 from registry.catalog import adapters, channels, content, foundations, log
 from registry.digest import Descriptor, Digest
 from registry.errors import PtdockError
@@ -37,7 +37,7 @@ class Inspection:
     """One run: what it reads from and what it has found so far; `bad` are the blobs that are not worth looking into."""
 
     session: Session
-    store: LocalStore
+    store: BlobStore
     damage: list[Damage] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     bad: set[Digest] = field(default_factory=set)
@@ -74,7 +74,7 @@ class Inspection:
             self.found(kind, subject, error.message)
 
 
-def verify(session: Session, store: LocalStore, *, fast: bool, progress: Progress | None) -> Report:
+def verify(session: Session, store: BlobStore, *, fast: bool, progress: Progress | None) -> Report:
     """Look at everything; `fast` compares sizes instead of hashing. `progress` gets the bytes that were hashed."""
     inspection = Inspection(session, store)
     blobs = list(content.recorded(session))
@@ -123,15 +123,14 @@ def _check_digests(
                 inspection.blob_found(blob.digest, message)
 
 
-def _content_fault(store: LocalStore, blob: Descriptor, table: Foundation | None, progress: Progress) -> str | None:
+def _content_fault(store: BlobStore, blob: Descriptor, table: Foundation | None, progress: Progress) -> str | None:
     """What is wrong with a blob's bytes; of a foundation, which tensors."""
     try:
-        path = store.path(blob.digest)
-        actual = Digest.of_file(path, progress)
+        actual = Digest.of_chunks(store.chunks(blob.digest), progress)
         if actual == blob.digest:
             return None
         if table is not None:
-            verify_foundation(path, table)
+            verify_foundation(store.path(blob.digest), table)
     except PtdockError as error:
         return error.message
     except OSError as error:  # the disk itself refuses to read

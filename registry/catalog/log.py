@@ -43,10 +43,13 @@ def stamp(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def found(change: Change, uuid: str) -> None:
-    """Give an empty database its identity, which the log starts from."""
+def found(change: Change, uuid: str) -> bool:
+    """Give a database that has none its identity, which the log starts from; answers whether it did."""
+    if identity(change.session):
+        return False
     change.session.execute(insert(t.Identity).values(id=1, uuid=uuid, created=change.at))
     change.record("registry.init", uuid)
+    return True
 
 
 def identity(session: Session) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from registry.buckets import Bucket, open_bucket
+from tests.registry import s3
 from tests.registry.files import Pair
 from tests.registry.places import Kind, Place, Postgresql, Sqlite
 from tests.registry.postgresql import Server, running
+from tests.registry.s3 import S3
 
 
 @pytest.fixture(scope="session")
@@ -84,3 +88,30 @@ def place(kind: Kind, empty_place: Place, tmp_path: Path) -> Iterator[Place]:
     """A test's own empty registry."""
     yield kind.copy(empty_place, tmp_path / "home")
     kind.drop(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """A running SeaweedFS."""
+    with s3.seaweed(tmp_path_factory.mktemp("seaweed")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[S3]:
+    """A running moto."""
+    with s3.moto() as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["moto", "seaweed"])
+def s3_server(request: pytest.FixtureRequest) -> S3:
+    """Either server with an S3 interface."""
+    server: S3 = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture
+def bucket(s3_server: S3) -> Bucket:
+    """A prefix of a test's own."""
+    return open_bucket(f"s3://blobs/{secrets.token_hex(8)}", s3_server.environment)

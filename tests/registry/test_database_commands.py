@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from registry.blobs import LocalStore
 from registry.database import SCHEMA
 from registry.engines import ENVIRONMENT
 from tests.command_line import answer, ptdock, refusal
@@ -23,6 +24,7 @@ def home(tmp_path: Path) -> Path:
 def old(tmp_path: Path) -> Path:
     """A store that an earlier version made."""
     load(Place(tmp_path), SCHEMAS[0])
+    LocalStore.create(tmp_path)
     return tmp_path
 
 
