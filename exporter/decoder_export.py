@@ -5,8 +5,9 @@ decoder = DecoderModel(checkpoint, context=2048).build(print)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +23,8 @@ from exporter.module_table import module_rows
 from exporter.shards import read_json
 from registry.errors import InputError
 
+_LAYER = re.compile(r"model\.layers\.([0-9]+)\.", re.ASCII)
+
 TORCH = {"F32": torch.float32, "F16": torch.float16}
 
 PASS_FP16 = frozenset({"gemma2", "gemma3_text"})
@@ -30,16 +33,19 @@ PASS_FP16 = frozenset({"gemma2", "gemma3_text"})
 
 @dataclass(frozen=True)
 class DecoderModel:
-    """The decoder of a checkpoint for `context` positions; an `exporter.export.Model`."""
+    """The decoder of a checkpoint for `context` positions, or its first `layers`; an `exporter.export.Model`."""
 
     checkpoint: Checkpoint
     context: int
     dtype: str = "F32"
+    layers: int | None = None
 
     @cached_property
     def spec(self) -> DecoderSpec:
         """The architecture. Raises InputError for an unsupported one, a context that it does not reach, or a dtype."""
-        return _spec_in(self.dtype, self.checkpoint.config, self.context)
+        spec = _spec_in(self.dtype, self.checkpoint.config, self.context)
+        layers = self.layers or spec.layers
+        return replace(spec, layers=layers, windows=spec.windows[:layers])
 
     @property
     def kv_cache_bytes(self) -> int:
@@ -52,7 +58,7 @@ class DecoderModel:
         decoder: Decoder = Decoder(self.spec, self.context, TORCH[self.dtype])
         decoder.eval().requires_grad_(requires_grad=False)
         with torch.no_grad():
-            _load(decoder, self.checkpoint, self.spec)
+            _load(decoder, self.checkpoint, self.spec, self.layers)
         return decoder
 
     def example(self) -> Example:
@@ -85,14 +91,19 @@ def _spec_in(dtype: str, config: Mapping[str, Any], context: int) -> DecoderSpec
     return spec
 
 
-def _load(decoder: Decoder, checkpoint: Checkpoint, spec: DecoderSpec) -> None:
-    """Copy each tensor into its parameter, straight from the memory-mapped file. Raises InputError for any other."""
+def _load(decoder: Decoder, checkpoint: Checkpoint, spec: DecoderSpec, layers: int | None) -> None:
+    """Copy each tensor into its parameter, straight from the memory-mapped file. Raises InputError for any other.
+
+    Only tensors behind the first `layers` are passed over, when so many are wanted.
+    """
     waiting = dict(decoder.named_parameters(remove_duplicate=False))
     for path in checkpoint.weights.paths:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118  safe_open is no mapping
                 if name.endswith("rotary_emb.inv_freq"):
                     continue  # written by old versions of transformers; computed from the config
+                if layers is not None and layer_of(name) >= layers:
+                    continue
                 _copy(waiting.pop(name, None), name, file.get_tensor(name))
     missing = set(waiting) - ({"lm_head.weight"} if spec.tied else set())
     if missing:
@@ -101,6 +112,12 @@ def _load(decoder: Decoder, checkpoint: Checkpoint, spec: DecoderSpec) -> None:
             hint="is the download complete, and does config.json belong to it?",
             missing=sorted(missing),
         )
+
+
+def layer_of(name: str) -> int:
+    """The index of the layer that a module or tensor belongs to; -1 outside of all."""
+    match = _LAYER.match(name)
+    return int(match[1]) if match else -1
 
 
 def _copy(parameter: nn.Parameter | None, name: str, tensor: torch.Tensor) -> None:

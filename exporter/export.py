@@ -109,12 +109,17 @@ def export_template(job: Job, structure: Structure, card: Card) -> ExportedTempl
     return ExportedTemplate(program, locate(program, slots, content), job.model.kv_cache_bytes)
 
 
-def export_adapter(job: Job, structure: Structure, factors: Mapping[str, torch.Tensor]) -> bytes:
-    """The full export of one adapter: what relinking must equal byte for byte. `factors` are the folded ones."""
+def export_adapter(
+    job: Job, structure: Structure, factors: Mapping[str, torch.Tensor], directory: Path | None = None
+) -> bytes:
+    """The full export of one adapter: what relinking must equal byte for byte. `factors` are the folded ones.
+
+    With `directory`, what the program asks for is written there, for a program that no store has a foundation for.
+    """
     module = job.model.build(job.progress)
     _quantize(job, module)
     owned = attach(module, structure, factors)
-    return _lower(job, module, owned, None).program
+    return _lower(job, module, owned, directory).program
 
 
 def placeholders(structure: Structure, card: Card) -> tuple[list[Slot], list[bytes]]:
