@@ -23,10 +23,10 @@ from typing import Any, BinaryIO
 
 from registry import canonical, files
 from registry.blobs import Progress, check_expected, check_stored, hash_source, open_source
-from registry.buckets import PART, Bucket
+from registry.buckets import PART, Bucket, missing
 from registry.cache import Cache
 from registry.digest import CHUNK, Descriptor, Digest
-from registry.errors import Conflict, NotFound, Unavailable
+from registry.errors import Conflict, NotFound
 
 _OWNER = "ptdock.json"
 _BLOBS = "blobs/sha256"
@@ -185,9 +185,7 @@ class BucketStore:
             try:
                 obstore.put(self._bucket.objects, key, content, **how)
             except FileNotFoundError:
-                raise Unavailable(
-                    f"{self._bucket.address}: there is no such bucket", hint="make it, or check its name"
-                ) from None
+                raise missing(self._bucket) from None
         files.announce("uploaded", Path(key))
 
 

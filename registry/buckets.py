@@ -82,6 +82,11 @@ def open_bucket(address: str, environment: Mapping[str, str]) -> Bucket:
     return Bucket(address.rstrip("/"), objects)
 
 
+def missing(bucket: Bucket) -> Unavailable:
+    """What an upload that finds nothing to put into means."""
+    return Unavailable(f"{bucket.address}: there is no such bucket", hint="make it, or check its name")
+
+
 def _reason(error: Exception) -> str:
     """The kind of a refusal, and the server's own word for it (`<Code>` of its answer), never the request."""
     text = str(error)

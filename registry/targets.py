@@ -8,18 +8,17 @@ A bucket has no rename and needs none: an object appears whole when its upload e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from registry.blobs import BlobStore
+from registry.buckets import PART, Bucket, missing, open_bucket
 from registry.digest import Descriptor
-from registry.errors import InputError, Unavailable
+from registry.errors import InputError
 from registry.site import Directory, Target, blob_path
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 _BLOBS = "blobs/sha256"
 _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "Content-Type": "application/octet-stream"}
@@ -35,26 +34,25 @@ def open_target(address: str) -> Target:
     if scheme == "file":
         return Directory(Path(address.removeprefix("file://")))
     if scheme == "s3":
-        return Bucket(_connected(address), address)
+        return BucketTarget(open_bucket(address, os.environ))
     raise InputError(f"cannot publish to {scheme} addresses", hint="give a directory, or s3://bucket/prefix")
 
 
-class Bucket:
-    """A target in an object store; `address` names it in messages."""
+class BucketTarget:
+    """A target in a bucket."""
 
     remote = True
 
-    def __init__(self, store: ObjectStore, address: str) -> None:
-        self._store = store
-        self._address = address
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
 
     def read(self, path: str) -> bytes | None:
         """A document's bytes; None when it is absent."""
         import obstore  # noqa: PLC0415 - installed with the extra [s3]
 
-        with self._translated():
+        with self._bucket.translated():
             try:
-                return bytes(obstore.get(self._store, path).bytes())
+                return bytes(obstore.get(self._bucket.objects, path).bytes())
             except FileNotFoundError:
                 return None
 
@@ -82,48 +80,24 @@ class Bucket:
         """Remove an object; one that is gone is fine."""
         import obstore  # noqa: PLC0415 - as above
 
-        with self._translated():
-            try:
-                obstore.delete(self._store, path)
-            except FileNotFoundError:
-                return
+        with self._bucket.translated(), suppress(FileNotFoundError):
+            obstore.delete(self._bucket.objects, path)
 
     def _put(self, path: str, content: Any, attributes: dict[str, str]) -> None:
         import obstore  # noqa: PLC0415 - as above
 
-        with self._translated():
-            obstore.put(self._store, path, content, attributes=attributes)
+        with self._bucket.translated():
+            try:
+                obstore.put(
+                    self._bucket.objects, path, content, attributes=attributes, chunk_size=PART, max_concurrency=4
+                )
+            except FileNotFoundError:
+                raise missing(self._bucket) from None
 
     def _listed(self, directory: str) -> dict[str, int]:
         """The sizes of the objects directly under a prefix, by name."""
         import obstore  # noqa: PLC0415 - as above
 
-        with self._translated():
-            objects = obstore.list_with_delimiter(self._store, directory)["objects"]
+        with self._bucket.translated():
+            objects = obstore.list_with_delimiter(self._bucket.objects, directory)["objects"]
         return {each["path"].rpartition("/")[2]: each["size"] for each in objects}
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        from obstore.exceptions import BaseError  # noqa: PLC0415 - as above
-
-        try:
-            yield
-        except (BaseError, OSError) as error:
-            if isinstance(error, FileNotFoundError):
-                raise
-            raise Unavailable(
-                f"{self._address} cannot be used: {type(error).__name__}",
-                hint="check the bucket's name, the credentials in the environment and the network",
-            ) from error
-
-
-def _connected(address: str) -> ObjectStore:
-    try:
-        from obstore.exceptions import BaseError  # noqa: PLC0415 - as above
-        from obstore.store import from_url  # noqa: PLC0415 - as above
-    except ModuleNotFoundError:
-        raise Unavailable("buckets need obstore", hint="pip install 'ptdock[s3]'") from None
-    try:
-        return from_url(address)
-    except (BaseError, ValueError) as error:
-        raise InputError(f"{address} is not a bucket's address", hint="write s3://bucket/prefix") from error
