@@ -96,6 +96,12 @@ class Target(Protocol):
         ...
 
 
+def belongs(path: str) -> bool:
+    """Whether a path is one of this layout; whatever else lies in a site is not a reader's business."""
+    directory, _, name = path.rpartition("/")
+    return directory in _OURS and _OURS[directory].fullmatch(name) is not None
+
+
 def blob_path(digest: Digest) -> str:
     """Where a blob is."""
     return f"{_BLOBS}/{digest.hex}"

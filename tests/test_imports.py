@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "exporter": {"registry"},
     "device": {"registry"},
     "console": {"registry", "exporter", "device"},
-    "server": {"registry"},
+    "server": {"registry", "exporter", "console"},
     "cli": {"registry", "console"},
 }
 TORCH = {"torch", "torchao", "executorch", "transformers", "peft"}
