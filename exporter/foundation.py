@@ -22,10 +22,11 @@ from exporter.prompt import prompt_of
 from exporter.quiet import quiet
 from exporter.recipe import Recipe, installed_versions
 from exporter.sources import Progress, load_exporter, no_progress, open_source, recipe_for
+from exporter.specs import spec_of
 from exporter.structure import Structure
 from registry.artifacts import Base, Foundation, Runtime, Template
 from registry.digest import Digest
-from registry.errors import Conflict, IntegrityError
+from registry.errors import Conflict, IntegrityError, Unavailable
 from registry.formats import mapped
 from registry.formats.ptd import read_ptd
 from registry.formats.pte import Pte, read_pte
@@ -244,13 +245,17 @@ def add_template(
 ) -> Template:
     """Find the template of a structure, or export it from the checkpoint (`base`, by default the recorded hint).
 
-    Raises what `open_source` raises, and Unavailable without the [export] extra: "structure not exported yet".
+    Raises what `open_source` raises, and Unavailable without the [export] extra: "structure not exported yet", with
+    those that are, and the command that makes this one.
     """
     recipe = recipe_for(registry, foundation)
     found = find_template(registry, foundation, structure, context, recipe)
     if found is not None:
         return found
-    torch_export = load_exporter(f"structure not exported yet: {structure.describe()}", progress)
+    try:
+        torch_export = load_exporter("a new structure", progress)
+    except Unavailable:
+        raise _not_exported(registry, foundation, structure, card, context) from None
     with registry.export_lock(lambda: progress("waiting for another export of this store")):
         found = find_template(registry, foundation, structure, context, recipe)
         if found is not None:  # the export that this one waited for
@@ -260,6 +265,26 @@ def add_template(
             with quiet():
                 made = torch_export.export_template(job, structure, card)
             return _record_template(registry, foundation, structure, made, job)
+
+
+def _not_exported(
+    registry: Registry, foundation: Foundation, structure: Structure, card: Card, context: int
+) -> Unavailable:
+    """Names what a machine without torch can publish, and the command that makes this structure known."""
+    templates = [each for each in registry.templates(foundation.file.digest) if each.structure["modules"]]
+    known = [f"{Structure.from_json(each.structure).describe()}, context {each.context}" for each in templates]
+    spec, name = spec_of(structure, card), card.name or foundation.file.digest
+    command = f"ptdock template add --foundation {name} --structure {spec} --context {context}" if spec else None
+    make = f"`{command}`" if command else "publish one adapter of it"
+    return Unavailable(
+        f"structure not exported yet: {structure.describe()}, context {context}; "
+        f"known here: {'; '.join(dict.fromkeys(known[-_LISTED:])) or 'none'}",
+        hint=f"where the checkpoint and the [export] extra are, {make} once; then no adapter of it needs torch",
+        structure=structure.describe(),
+        spec=spec,
+        command=command,
+        known=known,
+    )
 
 
 def _record_template(
@@ -290,6 +315,7 @@ def _record_template(
     )
 
 
+_LISTED = 20
 LIFTED_BYTES = 4096
 """Scalars such as a norm's epsilon stay in the program on purpose; anything larger would be a weight."""
 

@@ -10,14 +10,13 @@ is: an export stores equal tensors once, so placeholders must repeat in the same
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from exporter.card import LINEAR_KINDS, Card, Module
+from exporter.card import Card, Module
 from exporter.reading import Document
 from registry import canonical
 from registry.digest import Digest
@@ -34,8 +33,6 @@ FACTOR_SUFFIXES = (
     "lora_embedding_B",
     "rows",
 )
-_SPEC = re.compile(r"r([1-9][0-9]{0,5})((?:\+[a-z_]+)*):(.+)", re.ASCII)
-_SPEC_OPTIONS = ("dora", "lora_bias")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,36 +184,6 @@ def split_factor(name: str) -> tuple[str, str]:
         if module and module != name:
             return module, suffix
     raise InputError(f"{name!r} is no factor's name")
-
-
-def parse_spec(text: str, card: Card) -> Structure:
-    """The structure that `r16:all-linear`, `r8:q_proj,v_proj` or `r8+dora:q_proj` means on this foundation.
-
-    Targets are PEFT's: a module's name, or how it ends after a dot. Raises InputError for anything else, and for
-    a target that no linear module of the foundation answers to.
-    """
-    match = _SPEC.fullmatch(text)
-    options = set(match[2].split("+")[1:]) if match else set()
-    if match is None or options - set(_SPEC_OPTIONS):
-        raise InputError(
-            f"{text!r} is not a structure", hint="write r16:all-linear, r8:q_proj,v_proj or r8+dora:q_proj"
-        )
-    module = ModuleStructure(lora=int(match[1]), dora="dora" in options, lora_bias="lora_bias" in options)
-    names: set[str] = set()
-    for target in match[3].split(","):
-        names |= _linear_targets(target.strip(), card)
-    return Structure(dict.fromkeys(names, module))
-
-
-def _linear_targets(target: str, card: Card) -> set[str]:
-    linear = [name for name, module in card.modules.items() if module.kind in LINEAR_KINDS]
-    if target.lower() == "all-linear":
-        return {name for name in linear if not card.is_head(name)}
-    found = {name for name in linear if name == target or name.endswith(f".{target}")}
-    if not found:
-        known = sorted({name.rpartition(".")[2] for name in linear})
-        raise InputError(f"no linear module of {card.architecture} is named {target!r}", hint=", ".join(known))
-    return found
 
 
 def _suffixes(module: ModuleStructure) -> list[str]:

@@ -58,8 +58,11 @@ def export(
     (module, inputs) or (module, inputs, dynamic_shapes), for any torch module.
     """
     from exporter.foundation import ExportOptions
+    from exporter.specs import check_spec
 
     check_name(name, what="foundation")
+    for spec in structures:
+        check_spec(spec)
     options = ExportOptions(context, read_recipe(**recipe), replace_name)
     registry = app.registry()
     with app.progress() as progress:
@@ -253,7 +256,7 @@ def add_structure(
     """Find or export the template that a spec such as `r8:q_proj,v_proj` means."""
     from exporter.foundation import add_template
     from exporter.linker import card_of
-    from exporter.structure import parse_spec
+    from exporter.specs import parse_spec
 
     card = card_of(registry, found)
     return add_template(registry, found, parse_spec(spec, card), card, context=context, base=base, progress=progress)

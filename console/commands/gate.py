@@ -18,7 +18,7 @@ from registry.lineage import merged
 
 if TYPE_CHECKING:
     from exporter.card import Card
-    from exporter.peft.gate import Checked
+    from exporter.foundation_rows import FoundationRows
     from exporter.publish import Published
 
 
@@ -55,9 +55,10 @@ def check(
 
     Exit code 4 when it would be refused.
     """
+    from exporter.checking import check_whole
     from exporter.peft.gate import check as check_adapter
 
-    card = _card(app, foundation)
+    card, weights = _card(app, foundation)
     checked = check_adapter(
         directory,
         card,
@@ -66,45 +67,42 @@ def check(
         initial=initial,
         base_fingerprint=base_fingerprint,
     )
-    document = _checked_document(checked, card)
-    app.answer(document, _checked_text(checked, document))
+    document = check_whole(checked, card, weights).to_json(card)
+    app.answer(document, _checked_text(document))
     if not document["accepted"]:
         context.exit(AdapterRefused.exit_code)
 
 
-def _card(app: App, foundation: str) -> Card:
-    """A card's file when there is one of that name, else what the store knows of that foundation."""
+def _card(app: App, foundation: str) -> tuple[Card, FoundationRows | None]:
+    """A card's file when there is one of that name, else what the store knows of that foundation, and its weights."""
     from exporter.card import Card
     from registry import canonical
 
     file = Path(foundation)
     if file.is_file():
-        return Card.from_json(canonical.loads(file.read_bytes(), what=foundation))
+        return Card.from_json(canonical.loads(file.read_bytes(), what=foundation)), None
+    from exporter.foundation_rows import FoundationRows
     from exporter.linker import card_of
 
     registry = app.registry()
-    return card_of(registry, registry.foundation(foundation))
+    found = registry.foundation(foundation)
+    return card_of(registry, found), FoundationRows(registry, found)
 
 
-def _checked_document(checked: Checked, card: Card) -> dict[str, Any]:
-    structure = checked.adapter.structure if checked.adapter else None
-    known = {each.digest for each in card.structures}
-    return {
-        "accepted": checked.adapter is not None,
-        "foundation": str(card.foundation) if card.foundation else None,
-        "findings": [finding.to_json() for finding in checked.findings],
-        "structure": structure.describe() if structure else None,
-        "template": structure.digest in known if structure else None,
-    }
-
-
-def _checked_text(checked: Checked, document: dict[str, Any]) -> str:
-    findings = render.findings([(each.level, each.subject, each.message, each.hint) for each in checked.findings])
+def _checked_text(document: dict[str, Any]) -> str:
+    rows = [(each["level"], each["subject"], each["message"], each["hint"]) for each in document["findings"]]
+    findings = render.findings(rows)
     if not document["accepted"]:
         return f"{findings}\n{render.bad('refused')}"
-    template = "its template exists" if document["template"] else "the first of its structure: publish exports it"
-    verdict = f"{render.good('accepted')}: {document['structure']}; {template}"
+    verdict = f"{render.good('accepted')}: {document['structure']}; {_TEMPLATES[document['template']]}"
     return f"{findings}\n{verdict}" if findings else verdict
+
+
+_TEMPLATES = {
+    True: "its template exists",
+    False: "the first of its structure: publish exports it",
+    None: "publish sees whether its template exists: that takes the foundation's weights",
+}
 
 
 @click.command(cls=Verb)

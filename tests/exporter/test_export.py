@@ -14,7 +14,8 @@ from exporter.base import fingerprint, read_base
 from exporter.card import Card
 from exporter.export import Job, export_adapter, export_base, export_template
 from exporter.recipe import Recipe
-from exporter.structure import Structure, parse_spec
+from exporter.specs import parse_spec
+from exporter.structure import Structure
 from registry.errors import FormatError, InputError
 from registry.formats.ptd import read_ptd
 from registry.formats.pte import read_pte

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.card import Card, Module
-from exporter.structure import ModuleStructure, Structure, parse_spec, split_factor
+from exporter.specs import parse_spec
+from exporter.structure import ModuleStructure, Structure, split_factor
 from registry import canonical
 from registry.digest import Digest
 from registry.errors import FormatError, InputError
@@ -162,23 +163,6 @@ def test_any_json_is_a_structure_or_a_format_error(document: Any) -> None:
     except FormatError:
         return
     assert Structure.from_json(structure.to_json()) == structure
-
-
-def test_a_spec_names_linear_modules_as_peft_does() -> None:
-    every = parse_spec("r16:all-linear", CARD)
-    assert len(every.modules) == 4
-    assert set(every.modules.values()) == {ModuleStructure(lora=16)}
-    assert parse_spec("r8:q_proj, v_proj", CARD) == Structure({name: ModuleStructure(lora=8) for name in every.modules})
-    assert list(parse_spec(f"r2:{Q0},lm_head", CARD).modules) == ["lm_head", Q0]
-    assert parse_spec("r4+dora+lora_bias:q_proj", CARD).modules[Q0] == ModuleStructure(
-        lora=4, lora_bias=True, dora=True
-    )
-
-
-@pytest.mark.parametrize("text", ["", "16:q_proj", "r0:q_proj", "r8", "r8:", "r8+fast:q_proj", "r8:q_projx", "r8:norm"])
-def test_a_spec_that_means_nothing_is_refused(text: str) -> None:
-    with pytest.raises(InputError):
-        parse_spec(text, CARD)
 
 
 def test_a_structure_describes_itself_in_one_line() -> None:
