@@ -6,10 +6,15 @@ Sizes are bytes, digests `sha256:…`, times ISO 8601 in UTC. `foundation`, wher
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from registry.artifacts import Build, Channel, Foundation, Line, Release, ReleaseResult, Report, Template, Version
 from registry.digest import Digest
+
+if TYPE_CHECKING:
+    from registry.query import Standing
+    from registry.release import Line as WireLine
+    from registry.release import ReleaseDocument
 
 
 def names_of(names: Mapping[str, Digest], digest: Digest) -> list[str]:
@@ -103,21 +108,33 @@ def channel(found: Channel) -> dict[str, Any]:
     }
 
 
-def release(made: Release) -> dict[str, Any]:
-    """One release; `adapters` are the builds of each line."""
+def release(made: Release, document: ReleaseDocument, standing: Standing) -> dict[str, Any]:
+    """One release; what `release create --from` reads is in it. `offered` are the arms that offer it now."""
+    return {
+        **release_head(made, standing),
+        "lines": [_line(line, wire) for line, wire in zip(made.lines, document.lines, strict=True)],
+        "on_demand": sorted({e.name for line in document.lines for e in line.adapters if e.delivery == "on-demand"}),
+    }
+
+
+def release_head(made: Release, standing: Standing) -> dict[str, Any]:
+    """One release without its builds."""
     return {
         "release": made.number,
         "digest": str(made.document.digest),
         "size": made.document.size,
         "created": made.created,
         "holes": made.holes,
-        "lines": [_line(line) for line in made.lines],
+        "state": standing.state,
+        "offered": [{"channel": name, **arm.to_json()} for name, arm in standing.arms],
+        "adapters": list(made.refs),
     }
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: Line, wire: WireLine) -> dict[str, Any]:
     return {
         "foundation": str(line.foundation),
+        "requires": wire.requires.to_json(),
         "adapters": [
             {"name": name, "version": each.version, "digest": str(each.file.digest), "size": each.file.size}
             for name, each in sorted(line.builds.items())
@@ -125,14 +142,16 @@ def _line(line: Line) -> dict[str, Any]:
     }
 
 
-def released(result: ReleaseResult) -> dict[str, Any]:
-    """A new release and the channel that offers it; `manifest` is null for a draft."""
+def rolled(result: ReleaseResult) -> dict[str, Any]:
+    """What a verb of a rollout did; `manifest` is null for a draft, and when nothing changed."""
     return {
-        **release(result.release),
+        "release": result.release.number,
         "channel": result.channel.name,
         "sequence": result.channel.sequence,
         "arms": [arm.to_json() for arm in result.channel.arms],
         "manifest": result.manifest.to_json() if result.manifest else None,
+        "warnings": list(result.warnings),
+        "hook": result.hook.to_json() if result.hook else None,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,13 @@ COUNT = click.IntRange(1, MAX_INTEGER)
 
 _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,2})?) ?%", re.ASCII)
 _DURATION = re.compile(r"([1-9][0-9]{0,7})([smhd]?)", re.ASCII)
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,3})?) ?([kKMGT]?i?B?)", re.ASCII)
+_SIZES = {"": 1, "b": 1} | {
+    f"{letter}{binary}{unit}": (1024 if binary else 1000) ** power
+    for power, letter in enumerate("kmgt", start=1)
+    for binary in ("", "i")
+    for unit in ("", "b")
+}
 DEVICE_HINT = "give a device's state, such as `ptdock device describe` prints; - reads standard input"
 _PAIR = re.compile(r"[^=/\\]+=")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -29,11 +37,26 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def share_bp(_context: click.Context, _option: click.Parameter, value: str) -> int:
     """A share of devices such as `10%` or `0.25%` in basis points, 1 to 10000; a usage error for anything else."""
-    match = _SHARE.fullmatch(value)
-    points = int(Decimal(match[1]) * 100) if match else 0
+    points = _points(value)
     if not 1 <= points <= 10_000:
         raise click.BadParameter(f"{value!r} is not a share: write 10% or 0.25%, up to 100%")
     return points
+
+
+def any_share_bp(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """As `share_bp`, where 0% is a share too, and nothing may be said."""
+    if value is None:
+        return None
+    points = _points(value)
+    if not 0 <= points <= 10_000:
+        raise click.BadParameter(f"{value!r} is not a share: write 0%, 10% or 0.25%, up to 100%")
+    return points
+
+
+def _points(value: str) -> int:
+    """Basis points; -1 for what is no percentage."""
+    match = _SHARE.fullmatch(value)
+    return int(Decimal(match[1]) * 100) if match else -1
 
 
 def digest(_context: click.Context, _option: click.Parameter, value: str | None) -> Digest | None:
@@ -44,6 +67,27 @@ def digest(_context: click.Context, _option: click.Parameter, value: str | None)
         return Digest.parse(value)
     except InputError as error:
         raise click.BadParameter(f"{error.message}; {error.hint}") from None
+
+
+def byte_count(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """A size such as `1500000000`, `1.5GB` or `512MiB` in bytes; a usage error for anything else."""
+    if value is None:
+        return None
+    match = _SIZE.fullmatch(value)
+    if match is None or not 1 <= int(Decimal(match[1]) * _SIZES[match[2].lower()]) <= MAX_INTEGER:
+        raise click.BadParameter(f"{value!r} is not a size: write 1500000000, 1.5GB or 512MiB")
+    return int(Decimal(match[1]) * _SIZES[match[2].lower()])
+
+
+def moment(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """A time such as `2026-05-28` or `2026-05-28T14:30` (UTC) in seconds since 1970; a usage error for others."""
+    if value is None:
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a time: write 2026-05-28, or 2026-05-28T14:30 (UTC)") from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
 
 
 def duration(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:

@@ -209,6 +209,11 @@ class Release:
     created: str
     holes: bool
 
+    @property
+    def refs(self) -> tuple[str, ...]:
+        """The versions that it holds, as NAME@VERSION, sorted."""
+        return tuple(sorted({f"{name}@{build.version}" for line in self.lines for name, build in line.builds.items()}))
+
 
 @dataclass(frozen=True, slots=True)
 class Channel:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from registry import lookup
 from registry import release as wire
-from registry.artifacts import Base, Build, Line, Release, Template, Version
+from registry.artifacts import Base, Build, Line, Template, Version
 from registry.blobs import BlobStore
 from registry.catalog import adapters, channels, foundations
 from registry.digest import Descriptor, Digest
@@ -124,7 +124,7 @@ def compose(session: Session, store: BlobStore, contents: Contents, number: int)
     on_demand = asked.on_demand(wanted)
     parts = {}
     for line in lines:
-        needs = contents.needs.over((named or {}).get(line.foundation, Needs()))
+        needs = contents.needs if named is None else named[line.foundation]
         parts[line.foundation] = _parts(session, store, line.foundation, needs, on_demand)
     document = wire.ReleaseDocument(
         release=number,
@@ -132,11 +132,6 @@ def compose(session: Session, store: BlobStore, contents: Contents, number: int)
         holes=len({frozenset(line.builds) for line in lines}) > 1,
     )
     return Composed(document, lines, tuple(sorted(each.ref for each in wanted)))
-
-
-def refs_of(release: Release) -> tuple[str, ...]:
-    """The versions that a release holds, as NAME@VERSION, sorted."""
-    return tuple(sorted({f"{name}@{build.version}" for line in release.lines for name, build in line.builds.items()}))
 
 
 def choose_lines(wanted: Sequence[Wanted], order: Sequence[Digest], *, given: bool, holes: bool) -> tuple[Line, ...]:
@@ -195,15 +190,19 @@ class _Asked:
         return [Wanted(each, self._builds(each)) for each in versions]
 
     def lines(self) -> dict[Digest, Needs] | None:
-        """The foundations that are asked for, with their needs; the base's where none are; None for all that fit."""
+        """The foundations that are asked for, with their needs; the base's where none are; None for all that fit.
+
+        A line's own needs go before those for every line, which go before those of the base.
+        """
+        general = self._contents.needs
         if self._contents.lines is not None:
-            return {
-                lookup.foundation_digest(self._session, each.foundation): each.needs for each in self._contents.lines
-            }
+            specs = [(lookup.foundation_digest(self._session, s.foundation), s.needs) for s in self._contents.lines]
+            return {foundation: needs.over(general) for foundation, needs in specs}
         if self._base is None:
             return None
         return {
-            line.foundation.file.digest: Needs(line.requires.ram_bytes, line.requires.app) for line in self._base.lines
+            line.foundation.file.digest: general.over(Needs(line.requires.ram_bytes, line.requires.app))
+            for line in self._base.lines
         }
 
     def on_demand(self, wanted: Iterable[Wanted]) -> frozenset[str]:

@@ -13,7 +13,7 @@ catalog: look, decide, record the event, issue the manifest, and afterwards writ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +101,8 @@ class Rollout:
             warnings = admit(change.session, channel, release, new=True)
             if draft:
                 return ReleaseResult(release, channel, None, warnings)
-            channel, file = self._offered(change, channel, release, share_bp)
+            arms = _with_arm(channel, release, share_bp)
+            channel, file = releasing.issue(change, self._blobs, releasing.draw_salt(change, channel), arms)
         self._follow(f"release {release.number} is recorded and offered")
         return self._told("release.create", ReleaseResult(release, channel, file, warnings))
 
@@ -118,7 +119,7 @@ class Rollout:
     def start(self, number: int, share_bp: int = WHOLE, *, allow_revoked: bool = False) -> ReleaseResult:
         """Offer a recorded release, such as a draft, to a share of the devices."""
         with self._change() as change:
-            done = self._started(change, "release.start", number, share_bp, allow_revoked=allow_revoked)
+            done = self._started(change, "release.start", number, share_bp, {}, allow_revoked=allow_revoked)
         self._follow(f"release {number} is offered")
         return self._told("release.start", done)
 
@@ -131,8 +132,9 @@ class Rollout:
             chosen = _live(giver) if number is None else number
             if source not in channels.ever_offered(change.session).get(chosen, ()):
                 raise NotFound(f"{source} never offered release {chosen}", hint="to offer it here: release start")
-            beside = {"from": source}
-            done = self._started(change, "release.promote", chosen, share_bp, allow_revoked=allow_revoked, **beside)
+            done = self._started(
+                change, "release.promote", chosen, share_bp, {"from": source}, allow_revoked=allow_revoked
+            )
         self._follow(f"release {chosen} is offered")
         return self._told("release.promote", done)
 
@@ -183,7 +185,8 @@ class Rollout:
                 raise Conflict(f"{self.channel} never offered release {target}", hint="to offer it: release start")
             warnings = admit(change.session, channel, release, allow_revoked=allow_revoked)
             arms = rollout.rollback(channel.arms, target)
-            channel, file = self._issued(change, "release.rollback", channel, arms, release=target)
+            said = {"release": target, **_allowed(allow_revoked)}
+            channel, file = self._issued(change, "release.rollback", channel, arms, said)
         self._follow(f"release {target} is offered again")
         return ReleaseResult(release, channel, file, warnings)
 
@@ -227,33 +230,17 @@ class Rollout:
             return channel, compose(session, self._blobs, contents, channels.next_number(session))
 
     def _started(
-        self, change: Change, action: str, number: int, share_bp: int, *, allow_revoked: bool, **beside: Any
+        self, change: Change, action: str, number: int, share_bp: int, said: Mapping[str, Any], *, allow_revoked: bool
     ) -> ReleaseResult:
+        """Give a recorded release its arm; the event says what is `said` besides."""
         channel = lookup.channel(change.session, self.channel)
         release = lookup.release(change.session, number)
         warnings = admit(change.session, channel, release, allow_revoked=allow_revoked)
-        beside |= {"release": number, "allow_revoked": allow_revoked}
-        channel, file = self._offered(change, channel, release, share_bp, action=action, **beside)
-        return ReleaseResult(release, channel, file, warnings)
-
-    def _offered(
-        self,
-        change: Change,
-        channel: Channel,
-        release: Release,
-        share_bp: int,
-        *,
-        action: str | None = None,
-        **beside: Any,
-    ) -> tuple[Channel, Descriptor]:
-        """Give a release its arm; to everyone at once only with the coverage that the channel demands."""
-        arms = rollout.start(channel.arms, release.number, share_bp)
-        if all(arm.holdout for arm in arms[1:]):
-            check_coverage(channel, release)
+        arms = _with_arm(channel, release, share_bp)
         channel = releasing.draw_salt(change, channel)
-        if action is None:
-            return releasing.issue(change, self._blobs, channel, arms)
-        return self._issued(change, action, channel, arms, **beside)
+        said = {**said, "release": number, **_allowed(allow_revoked)}
+        channel, file = self._issued(change, action, channel, arms, said)
+        return ReleaseResult(release, channel, file, warnings)
 
     def _moved(
         self, action: str, number: int | None, verb: Callable[[Change, Channel, Release], Arms]
@@ -265,15 +252,15 @@ class Rollout:
             arms = verb(change, channel, release)
             if arms == channel.arms:
                 return ReleaseResult(release, channel, None)
-            channel, file = self._issued(change, action, channel, arms, release=release.number)
+            channel, file = self._issued(change, action, channel, arms, {"release": release.number})
         self._follow(f"channel {self.channel} is changed")
         return ReleaseResult(release, channel, file)
 
     def _issued(
-        self, change: Change, action: str, channel: Channel, arms: Arms, **beside: Any
+        self, change: Change, action: str, channel: Channel, arms: Arms, said: Mapping[str, Any]
     ) -> tuple[Channel, Descriptor]:
-        after = {"arms": _json(arms), **{name: value for name, value in beside.items() if value is not False}}
-        change.record(action, f"channel {self.channel}", before={"arms": _json(channel.arms)}, after=after)
+        before, after = {"arms": _json(channel.arms)}, {"arms": _json(arms), **said}
+        change.record(action, f"channel {self.channel}", before=before, after=after)
         return releasing.issue(change, self._blobs, channel, arms)
 
     def _told(self, event: str, result: ReleaseResult) -> ReleaseResult:
@@ -292,6 +279,19 @@ class Rollout:
             "document": ReleaseDocument.from_bytes(data).to_json(),
         }
         return result.after(self.hooks.run(self.channel, document))
+
+
+def _with_arm(channel: Channel, release: Release, share_bp: int) -> Arms:
+    """The arms with a release's own; it goes to everyone at once only with the coverage that the channel demands."""
+    arms = rollout.start(channel.arms, release.number, share_bp)
+    if all(arm.holdout for arm in arms[1:]):
+        check_coverage(channel, release)
+    return arms
+
+
+def _allowed(flag: bool) -> dict[str, bool]:
+    """The flag as the log has it: only where it was given."""
+    return {"allow_revoked": True} if flag else {}
 
 
 def _json(arms: Arms) -> list[dict[str, Any]]:

@@ -398,6 +398,11 @@ class Registry:
         with self.database.read() as session:
             return channels.releases(session)
 
+    def ever_offered(self) -> Mapping[int, tuple[str, ...]]:
+        """The channels that ever offered each release, by its number; a draft is not in it."""
+        with self.database.read() as session:
+            return channels.ever_offered(session)
+
     def manifest(self, channel: str, sequence: int | None = None) -> bytes:
         """The bytes of a channel's newest manifest, or of an earlier one. Raises NotFound."""
         with self.database.read() as session:
