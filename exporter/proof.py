@@ -175,7 +175,7 @@ class _Bench:
 
     def _first_session(self, checkpoint: Checkpoint, work: Path) -> Session:
         context = self._candidate.template.context
-        model = DecoderModel(checkpoint, context, FIRST_LAYERS)
+        model = DecoderModel(checkpoint, context, layers=FIRST_LAYERS)
         kept = {name: each for name, each in self._structure.modules.items() if layer_of(name) < FIRST_LAYERS}
         job = Job(model, self._recipe, context, no_progress)
         program = work / "first-layers.pte"

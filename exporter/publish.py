@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exporter.foundation import add_template
 from exporter.linker import Gate, Linked, Linker, default_context
 from exporter.peft.adapter import NormalizedAdapter
 from exporter.peft.gate import Checked
-from exporter.sources import Progress, no_progress
+from exporter.sources import Progress, load_prover, no_progress
 from exporter.structure import Structure
 from registry.artifacts import Build, PublishResult, Source, Template
 from registry.digest import Descriptor, Digest
@@ -27,12 +27,16 @@ from registry.names import check_name, check_version
 from registry.publishing import insisting
 from registry.service import Registry
 
+if TYPE_CHECKING:
+    from exporter.proof import Proven
+
 
 @dataclass(frozen=True, slots=True)
 class PublishOptions:
     """What to publish as what. `foundation` is a name or digest; `version` None means the next patch.
 
-    `context` None takes the foundation's newest base program's; `base` says where the checkpoint is now.
+    `context` None takes the foundation's newest base program's; `base` says where the checkpoint is now. With `prove`
+    nothing is recorded before the program was proven, on a user's `probes` if given (exporter.proof).
     """
 
     foundation: str
@@ -45,6 +49,8 @@ class PublishOptions:
     adapter_name: str | None = None
     initial: Path | None = None
     base_fingerprint: Digest | None = None
+    prove: bool = False
+    probes: Path | None = None
 
     @property
     def gate(self) -> Gate:
@@ -80,7 +86,7 @@ def publish(
     """Check the adapter in `directory`, make its `.pte` and record both. Publishing twice is publishing once.
 
     Raises AdapterRefused with all findings, NotFound for the foundation, Conflict for a version that was made
-    from another source, Unavailable for an unknown structure where torch is missing.
+    from another source, ProofFailed, Unavailable for an unknown structure or a proof where torch is missing.
     """
     options.check()
     foundation = registry.foundation(options.foundation)
@@ -96,7 +102,10 @@ def publish(
     )
     progress("relinking")
     linked = linker.link(template, adapter, folded)
+    proven = _prove(linker, options, template, Ready(adapter, linked, checked.warnings), progress)
     result = insisting(lambda: _record(registry, options, template, Ready(adapter, linked, checked.warnings)))
+    if proven is not None:
+        registry.add_proof(result.build, proven.document, proven.self_test)
     relinked = known == len(registry.templates(foundation.file.digest))
     return Published(result, template, folded.structure, checked, relinked)
 
@@ -113,6 +122,28 @@ class Ready:
         """What is kept of where it comes from: which of several adapters it was, too, to read its source again."""
         named = {} if options.adapter_name is None else {"adapter_name": options.adapter_name}
         return merged(self.adapter.lineage, options.lineage, named)
+
+
+def _prove(
+    linker: Linker, options: PublishOptions, template: Template, ready: Ready, progress: Progress
+) -> Proven | None:
+    """Prove the program as it will stand in the store, if that is asked for."""
+    if not options.prove:
+        return None
+    proof, put = load_prover("adapter publish --prove", progress), linker.registry.blobs.put_bytes
+    prompt = ready.linked.parts.get("prompt")
+    candidate = proof.Candidate(
+        name=options.name,
+        foundation=linker.foundation,
+        template=template,
+        program=put(ready.linked.program),
+        factors=put(ready.linked.factors),
+        directory=ready.adapter.directory,
+        gate=options.gate,
+        prompt=put(prompt) if prompt else None,
+    )
+    proven: Proven = proof.prove(linker.registry, candidate, proof.ProofOptions(options.probes, options.base), progress)
+    return proven
 
 
 def _record(registry: Registry, options: PublishOptions, template: Template, ready: Ready) -> PublishResult:

@@ -127,3 +127,14 @@ def load_exporter(what: str, progress: Progress = no_progress) -> Any:
         from exporter import export  # noqa: PLC0415  torch takes seconds to import
 
     return export
+
+
+def load_prover(what: str, progress: Progress = no_progress) -> Any:
+    """Import exporter.proof, late. Raises Unavailable where the [export] or the [prove] extra is not installed."""
+    load_exporter(what, progress)
+    if find_spec("peft") is None or find_spec("transformers") is None:
+        raise Unavailable(f"{what}: needs transformers and peft", hint="pip install 'ptdock[export,prove]'")
+    with quiet():
+        from exporter import proof  # noqa: PLC0415  peft takes seconds to import
+
+    return proof

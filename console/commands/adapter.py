@@ -1,6 +1,6 @@
 """`ptdock adapter`: list, unpack and withdraw what was published.
 
-`gate` has check and publish, `compare` show and diff, `care` verify.
+`gate` has check and publish, `prove` prove, `compare` show and diff, `care` verify.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
-from console.commands import care, compare, gate
+from console.commands import care, compare, gate, prove
 from console.options import directory_option, foundation_option
 from console.verbs import Noun
 from registry.names import parse_reference
@@ -24,6 +24,7 @@ def adapter() -> None:
 
 adapter.add_command(gate.check)
 adapter.add_command(gate.publish)
+adapter.add_command(prove.prove)
 adapter.add_command(compare.show)
 adapter.add_command(compare.diff)
 adapter.add_command(care.verify)

@@ -11,6 +11,7 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
+from console.commands.prove import proof_lines, proof_of
 from console.options import foundation_option
 from console.verbs import Verb
 from registry import canonical, lineage
@@ -52,6 +53,7 @@ def show(app: App, ref: str, foundation: str | None, modules: bool, fast: bool) 
         "attachments": {name: file.to_json() for name, file in source.attachments.items()},
         "parts": {role: file.to_json() for role, file in build.parts.items()},
         "builds": documents.builds(builds),
+        "proof": proof_of(registry, build),
         **({} if fast else _measured(app, registry, build)),
     }
     app.answer(document, _version_text(document, each=modules))
@@ -119,6 +121,7 @@ def _version_text(document: Row, *, each: bool) -> str:
             ("yanked", document["yanked"]),
             ("revoked", document["revoked"]),
             ("builds", len(document["builds"])),
+            *proof_lines(document["proof"]),
             *lineage.flat(document["lineage"]),
         ]
     )

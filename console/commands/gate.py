@@ -10,6 +10,7 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
+from console.commands.prove import probes_option, proof_lines, proof_of
 from console.options import COUNT, FC, PATH, digest, foundation_option, read_lineage
 from console.verbs import Verb
 from registry.digest import Digest
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from exporter.card import Card
     from exporter.foundation_rows import FoundationRows
     from exporter.publish import Published
+    from registry.service import Registry
 
 
 def gate_options(command: FC) -> FC:
@@ -113,6 +115,8 @@ _TEMPLATES = {
 @click.option("--base", type=PATH, metavar="DIR", help="Where the checkpoint is now; only a new structure needs it.")
 @click.option("--context", type=COUNT, help="Positions; by default those of the base program.")
 @click.option("--meta", multiple=True, metavar="KEY=VALUE|FILE", help="Where it comes from: pairs or JSON files.")
+@click.option("--prove", is_flag=True, help="Run the files against transformers and PEFT first; record only if right.")
+@probes_option
 @gate_options
 @pass_app
 def publish(
@@ -124,6 +128,8 @@ def publish(
     base: Path | None,
     context: int | None,
     meta: tuple[str, ...],
+    prove: bool,
+    probes: Path | None,
     adapter_name: str | None,
     initial: Path | None,
     allow_pickle: bool,
@@ -145,24 +151,27 @@ def publish(
         initial=initial,
         allow_pickle=allow_pickle,
         base_fingerprint=base_fingerprint,
+        prove=prove or probes is not None,
+        probes=probes,
     )
     registry = app.registry()
     began = time.monotonic()
     with app.progress() as progress:
         published = publish_adapter(registry, directory, options, progress)
-    document = _published_document(published, time.monotonic() - began)
+    document = _published_document(registry, published, time.monotonic() - began)
     app.answer(document, _published_text(published, document))
     if merged(document["lineage"], meant) != document["lineage"]:
         app.note("the version keeps the lineage that it was published with first: --meta changed nothing")
 
 
-def _published_document(published: Published, took: float) -> dict[str, Any]:
+def _published_document(registry: Registry, published: Published, took: float) -> dict[str, Any]:
     return {
         **documents.version(published.result.version),
         **documents.build(published.build),
         "outcome": published.result.outcome,
         "structure": published.structure.describe(),
         "relinked": published.relinked,
+        "proof": proof_of(registry, published.build),
         "findings": [finding.to_json() for finding in published.findings.findings],
         "seconds": took,
     }
@@ -180,6 +189,7 @@ def _published_text(published: Published, document: dict[str, Any]) -> str:
             ("structure", document["structure"]),
             ("made", f"{made} in {render.seconds(document['seconds'])}" if made else None),
             ("foundation", document["foundation"]),
+            *proof_lines(document["proof"]),
         ]
     )
     warnings = render.findings([("warning", document["name"], text, "") for text in document["warnings"]])

@@ -1,0 +1,62 @@
+"""The command line proves builds, shows proofs, and insists on them where a channel does."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import answer, ptdock, refusal
+from tests.test_cli_store import write_adapter
+
+
+@pytest.fixture
+def home(exported_home: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(exported_home, tmp_path / "home"))
+
+
+def publish(home: Path, directory: Path, *words: object) -> dict:
+    return answer(home, "adapter", "publish", directory, "--foundation", "plain", "--name", "pirate", *words)
+
+
+def test_a_build_is_proven_shown_and_let_into_a_channel_that_insists(home, tmp_path):
+    published = publish(home, write_adapter(tmp_path / "a", seed=1))
+    assert published["proof"] is None
+    answer(home, "channel", "create", "careful", "--require-proof")
+    error = refusal(home, "release", "create", "--channel", "careful", "--adapter", "pirate@1.0.0", code=6)
+    assert error["message"] == "this channel takes proven builds only; not proven: pirate@1.0.0"
+    assert error["hint"].startswith("ptdock adapter prove pirate@1.0.0 --foundation sha256:")
+
+    proven = answer(home, *error["hint"].split()[1:])
+    assert proven["digest"] == published["digest"]
+    assert proven["proof"]["figures"]["max_error"] < proven["proof"]["allowed_error"]
+    shown = answer(home, "adapter", "show", "pirate@1.0.0", "--fast")
+    assert shown["proof"] == proven["proof"]
+    text = ptdock(home, "adapter", "show", "pirate@1.0.0", "--fast").stdout
+    assert "largest error" in text
+    assert "100% of the answers agree" in text
+    answer(home, "release", "create", "--channel", "careful", "--adapter", "pirate@1.0.0")
+
+
+def test_publish_proves_before_it_records_anything(home, tmp_path):
+    idle = write_adapter(tmp_path / "idle", seed=1, lora_alpha=1e-9)
+    error = refusal(home, "adapter", "publish", idle, "--foundation", "plain", "--name", "pirate", "--prove", code=7)
+    assert error["message"].startswith("pirate is no different from the plain base: distance from the reference")
+    assert error["values"]["figures"]["distance_from_base"] < 1e-5
+    assert answer(home, "adapter", "list") == []
+
+    lines = [{"prompt": "w1 w2", "completion": "w3"}, {"prompt": "w7"}]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    made = publish(home, write_adapter(tmp_path / "b", seed=2), "--prove", "--probes", tmp_path / "p.jsonl")
+    assert made["proof"]["probes"] >= 2
+    assert "loss_of_base" in made["proof"]["figures"]
+    again = ptdock(home, "adapter", "publish", tmp_path / "b", "--foundation", "plain", "--name", "pirate")
+    assert again.stdout.startswith("pirate@1.0.0 was published already:")
+    assert "mean loss" in again.stdout
+
+
+def test_a_proof_of_nothing_and_probes_that_are_none_are_one_sentence(home, tmp_path):
+    assert refusal(home, "adapter", "prove", "nobody", code=5)["message"] == "no adapter 'nobody'"
+    publish(home, write_adapter(tmp_path / "a", seed=1))
+    error = refusal(home, "adapter", "prove", "pirate", "--probes", tmp_path / "none.jsonl", code=2)
+    assert error["message"].endswith("none.jsonl: No such file or directory")
