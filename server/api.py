@@ -22,6 +22,7 @@ from registry.device_state import DeviceState
 from registry.errors import PtdockError
 from registry.names import NAME_PATTERN
 from registry.service import Registry
+from registry.site import blob_path
 from server import documents
 from server.metrics import CONTENT_TYPE, Metrics
 from server.observed import Log, Observed, log_line
@@ -29,7 +30,7 @@ from server.planner import Planner
 from server.problems import MEDIA_TYPE, Problem, broken, of_error
 from server.reading import read_model
 from server.settings import Settings
-from server.tree import Tree
+from server.tree import Elsewhere, Tree
 
 Name = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
 
@@ -60,7 +61,14 @@ def create_app(registry: Registry, settings: Settings, log: Log = log_line) -> A
     api.include_router(_health(registry, metrics))
     _word_refusals(api, registry)
     documents.complete(api)
-    return Observed(Tree(registry.site, api, blobs=settings.blobs), metrics, log)
+    return Observed(Tree(registry.site, api, _elsewhere(registry, settings)), metrics, log)
+
+
+def _elsewhere(registry: Registry, settings: Settings) -> Elsewhere:
+    """Where blobs are served: at the address that the settings name, or by the store that keeps them itself."""
+    if settings.blobs is not None:
+        return lambda digest: f"{settings.blobs}/{blob_path(digest)}"
+    return lambda digest: registry.blobs.url(digest, settings.signed_seconds)
 
 
 def _questions(registry: Registry, settings: Settings) -> APIRouter:

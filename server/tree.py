@@ -14,6 +14,7 @@ import os
 import re
 import stat
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,13 +45,17 @@ class File:
     data: bytes = b""
 
 
-class Tree:
-    """Serves `root`, and hands what is not of the tree to `others`. `blobs` is where blobs are instead, an address."""
+Elsewhere = Callable[[Digest], str | None]
+"""Where a blob is served instead: an address that a client may follow now; None where it is served here."""
 
-    def __init__(self, root: Path, others: ASGIApp, *, blobs: str | None = None) -> None:
+
+class Tree:
+    """Serves `root`, and hands what is not of the tree to `others`; GETs of offered blobs are sent `elsewhere`."""
+
+    def __init__(self, root: Path, others: ASGIApp, elsewhere: Elsewhere = lambda _: None) -> None:
         self._root = root
         self._others = others
-        self._blobs = blobs
+        self._elsewhere = elsewhere
         self._small: OrderedDict[str, tuple[tuple[int, ...], File]] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,22 +69,20 @@ class Tree:
         scope["route"] = f"/{path.partition('/')[0]}"
         if scope["method"] not in ("GET", "HEAD"):
             raise Problem(405, "files are only read", headers={"Allow": "GET, HEAD"})
-        if self._blobs and path.startswith("blobs/") and belongs(path):
-            await answer(send, 307, {"location": f"{self._blobs}/{path}", "cache-control": SHORT})
-            return
         file = self._open(path)
         try:
-            await _serve(scope, receive, send, path, file)
+            address = self._address(path) if scope["method"] == "GET" else None
+            if address:  # for a while, and for this client
+                await answer(send, 307, {"location": address, "cache-control": "no-store"})
+            else:
+                await _serve(scope, receive, send, path, file)
         finally:
             if file.descriptor >= 0:
                 os.close(file.descriptor)
 
-    def document(self, path: str) -> bytes | None:
-        """A small file's bytes; None when there is none."""
-        try:
-            return self._open(path).data
-        except Problem:
-            return None
+    def _address(self, path: str) -> str | None:
+        directory, _, name = path.rpartition("/")
+        return self._elsewhere(Digest(bytes.fromhex(name))) if directory == "blobs/sha256" else None
 
     def _open(self, path: str) -> File:
         """Raises Problem for what is not of the tree."""

@@ -10,6 +10,7 @@ from device.source import open_source
 from device.sync import sync
 from registry.service import Registry
 from registry.site import blob_path
+from server.settings import Settings
 
 MANIFEST = "/targets/v1/stable.json"
 
@@ -192,12 +193,13 @@ def test_a_download_that_is_cut_goes_on_where_it_stopped(server, offered):
     assert part + rest.body == whole.body
 
 
-def test_blobs_that_live_elsewhere_are_redirected_and_others_are_not(offered, serve):
-    from server.settings import Settings
-
+def test_offered_blobs_that_live_elsewhere_are_redirected_and_nothing_else_is(offered, serve):
     with serve(offered, Settings(blobs="https://cdn.example.com/ptdock")) as running:
         path = foundation_path(offered)
         reply = running.get(path)
+        hidden = Registry.open(offered).build("hidden@1.0.0").file.digest
         assert (reply.status, reply.headers["location"]) == (307, f"https://cdn.example.com/ptdock{path}")
+        assert reply.headers["cache-control"] == "no-store"
         assert running.get(MANIFEST).status == 200
-        assert running.get("/blobs/sha256/x").status == 404
+        assert running.get(f"/{blob_path(hidden)}").status == 404
+        assert running.ask("HEAD", path).status == 200
