@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo readme inputs test bench bench-upstream clean
+.PHONY: demo readme inputs test test-slow bench bench-upstream clean
 
 demo: .venv/demo
 	@$(BIN)/python examples/demo.py
@@ -26,14 +26,19 @@ test: .venv/test
 	$(BIN)/mypy
 	MYPYPATH=examples $(BIN)/mypy examples
 	$(BIN)/mypy --follow-imports silent -p benchmarks
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
-bench: .venv/demo
+# What takes minutes: a foundation of 5 GiB, eight processes at one registry for a minute each.
+test-slow: .venv/test
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
+
+bench: .venv/demo inputs
 	@$(BIN)/python -m benchmarks.table
 
 # Upstream's own export of the same adapter: seven minutes and 3 GB of memory, so only on request.
 bench-upstream: .venv/demo inputs
 	@$(BIN)/python -m benchmarks.upstream
+	@$(BIN)/python -m benchmarks.table
 
 clean:
 	rm -rf .venv build
