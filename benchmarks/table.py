@@ -11,6 +11,7 @@ and the disk are taken away: factors folded, template unpacked, program written.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import sys
@@ -21,8 +22,8 @@ from pathlib import Path
 from benchmarks.measure import Cost, run
 from exporter.fold import fold
 from exporter.foundation_rows import FoundationRows
-from exporter.peft.gate import check
 from exporter.linker import card_of
+from exporter.peft.gate import check
 from registry.relink import relink, unpack
 from registry.relocation import RelocationTable
 from registry.service import Registry
@@ -38,7 +39,8 @@ def ptdock(label: str, *words: str | Path) -> Cost:
     """What one command of ours costs as a process."""
     print(f"  {label}", file=sys.stderr, flush=True)
     script = Path(sys.executable).with_name("ptdock")
-    return run([script, "--home", HOME, *words], log=BENCH / "ptdock.log")
+    compiled = {"PYTHONDONTWRITEBYTECODE": ""}  # as in an ordinary installation
+    return run([script, "--home", HOME, *words], log=BENCH / "ptdock.log", env=compiled)
 
 
 def publish(adapter: str, version: str) -> Cost:
@@ -65,7 +67,8 @@ def upstream() -> Cost:
     """Upstream's figures: measured on this machine if they were, else the recorded ones."""
     measured = BENCH / "upstream.json"
     record = json.loads((measured if measured.exists() else RECORDED).read_text())
-    print(f"  upstream's figures are of {record['date']}", file=sys.stderr, flush=True)
+    busy = f"{record['load_average']:.1f} then, {os.getloadavg()[2]:.1f} now"
+    print(f"  upstream's figures are of {record['date']}; load average {busy}", file=sys.stderr, flush=True)
     return Cost(record["seconds"], record["cpu_seconds"], record["peak_bytes"])
 
 

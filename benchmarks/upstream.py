@@ -12,6 +12,7 @@ adapters trained with PEFT.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,6 +113,7 @@ def main() -> None:
     record = {
         "date": datetime.now(UTC).date().isoformat(),
         "adapter": adapter.name,
+        "load_average": os.getloadavg()[2],
         **cost.to_json(),
         "pte_bytes": (WORK / f"{adapter.name}.pte").stat().st_size,
         "ptd_bytes": (WORK / "foundation.ptd").stat().st_size,
