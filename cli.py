@@ -38,7 +38,7 @@ SECTIONS = {
         "plan": (f"{_AT}query", "plan", "Show what one device would do, and why."),
         "site": (f"{_AT}site", "site", "The signed static tree, for any web server or bucket."),
         "keys": (f"{_AT}keys", "keys", "Who signs what devices read, and until when."),
-        "serve": ("server.commands", "serve", "The site and questions about it, over HTTP."),
+        "serve": ("server.commands", "serve", "Serve what channels offer, and answer questions about it."),
         "device": (f"{_AT}device", "device", "The reference device client: a directory plays the phone."),
     },
     "Care": {

@@ -46,9 +46,17 @@ class Verb(click.Command):
 
 
 class Noun(click.Group):
-    """A group of verbs."""
+    """A group of verbs. Its help gives the first line of each verb's own, whole: click would cut it to fit."""
 
     command_class = Verb
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The verbs with one line each."""
+        verbs = [(name, self.get_command(context, name)) for name in self.list_commands(context)]
+        rows = [(name, (verb.help or "").partition("\n")[0]) for name, verb in verbs if verb and not verb.hidden]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
 
 class Lazy(Noun):
