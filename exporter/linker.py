@@ -48,17 +48,23 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """A program and what it was made from; `parts` by role (registry.artifacts.PARTS); `dead` factors do nothing."""
+    """A program and what it was made from; `parts` by role (registry.artifacts.PARTS); `dead` factors do nothing.
+
+    `unsaid` is whether the adapter has a chat format of its own that no prompt document can say.
+    """
 
     program: bytes = field(repr=False)
     factors: bytes = field(repr=False)
     parts: Mapping[str, bytes] = field(repr=False)
     dead: tuple[str, ...]
+    unsaid: bool = False
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a build keeps about its dead factors."""
-        return tuple(f"{name} has no effect: the program never uses it" for name in self.dead)
+        """What a build keeps about its dead factors, and about a chat format that devices will not have."""
+        prompt = "its own chat format is more than text around each turn: devices will prompt as they do for the base"
+        dead = (f"{name} has no effect: the program never uses it" for name in self.dead)
+        return (*([prompt] if self.unsaid else []), *dead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,9 @@ class Linker:
         factors = b"".join(folded.tensors[slot.names[0]].data for slot in plate.table.slots)
         program = relink(plate.hollow, plate.table, factors)
         self.check_program(program)
-        return Linked(program, factors, self._parts(plate.table, adapter, folded), plate.table.dead)
+        made = self._parts(plate.table, adapter, folded)
+        unsaid = "prompt" not in made and parts.chats_otherwise(self.registry.blobs, self._base, adapter)
+        return Linked(program, factors, made, plate.table.dead, unsaid=unsaid)
 
     def check_program(self, program: bytes) -> None:
         """Raise IntegrityError unless every key of a program is in the foundation or hashes its own bytes."""

@@ -36,10 +36,9 @@ def module_document(table: Mapping[str, Any], files: tokenizer.Files) -> bytes:
 
 def own_prompt(store: BlobStore, base: Base, adapter: NormalizedAdapter) -> bytes | None:
     """The adapter's prompt document, None where it chats as its base does, or in no way that affixes can say."""
-    chat = adapter.chat
-    if chat.template is None and not chat.stop_token_ids:
+    if not chats_otherwise(store, base, adapter):
         return None
-    files = base_files(store, base)
+    files, chat = base_files(store, base), adapter.chat
     text = chat.template or tokenizer.chat_template(files)
     if text is None or tokenizer.TOKENIZER not in files:
         return None
@@ -47,6 +46,16 @@ def own_prompt(store: BlobStore, base: Base, adapter: NormalizedAdapter) -> byte
     stops = chat.stop_token_ids or tokenizer.eos_ids(files)
     prompt = read_prompt(template, encoder(files), stop_token_ids=stops)
     return None if prompt is None else prompt.to_bytes()
+
+
+def chats_otherwise(store: BlobStore, base: Base, adapter: NormalizedAdapter) -> bool:
+    """Whether the adapter has a template or stop tokens of its own, or other special tokens in the base's template."""
+    chat = adapter.chat
+    if chat.own or not chat.special_tokens:
+        return chat.own
+    small = {name: store.read(file.digest) for name, file in base.files.items() if name in tokenizer.CHAT_FILES}
+    text, known = tokenizer.chat_template(small) or "", tokenizer.special_tokens(small)
+    return any(name in text and known.get(name) != token for name, token in chat.special_tokens.items())
 
 
 def wire_form(table: RelocationTable, adapter: NormalizedAdapter, folded: Folded) -> tuple[bytes, bytes] | None:

@@ -19,16 +19,9 @@ from registry.errors import FormatError
 TOKENIZER, CONFIG, GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
 # What decides token ids, best first; a directory holds one kind or several of one tokenizer.
 VOCABULARY_FILES = (TOKENIZER, "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "vocab.txt")
-FILES = (
-    *VOCABULARY_FILES,
-    "merges.txt",
-    CONFIG,
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    GENERATION,
-)
+CHAT_FILES = (CONFIG, "special_tokens_map.json", "chat_template.jinja", "chat_template.json")
+"""What a chat's text depends on; all of them are small."""
+FILES = (*VOCABULARY_FILES, "merges.txt", "added_tokens.json", GENERATION, *CHAT_FILES)
 _ID = re.compile(r"[0-9]{1,9}", re.ASCII)
 _RULES = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 Files = Mapping[str, bytes]

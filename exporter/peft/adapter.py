@@ -81,6 +81,11 @@ class Chat:
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     stop_token_ids: tuple[int, ...] = ()
 
+    @property
+    def own(self) -> bool:
+        """Whether it is another chat than the foundation's."""
+        return self.template is not None or bool(self.stop_token_ids)
+
 
 @dataclass(frozen=True, slots=True)
 class NormalizedAdapter:
