@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from registry import canonical, files, founding, lookup, proving, releasing, verification, withdrawing
+from registry.access import Tokens
 from registry.artifacts import (
     Base,
     Build,
@@ -443,6 +444,14 @@ class Registry:
     def keeper(self) -> Keeper:
         """What keeps the registry whole: the collector and what it is asked."""
         return Keeper(self.home, self.database, self.blobs, self._change, self._clock)
+
+    def tokens(self) -> Tokens:
+        """Who may change the registry over HTTP."""
+        return Tokens(self.database, self._change)
+
+    def acting_as(self, actor: str) -> Registry:
+        """The same registry, whose changes the audit log ascribes to another actor."""
+        return Registry(self.home, self.database, self.blobs, actor=actor, clock=self._clock)
 
     def _follow(self, done: str) -> None:
         """Bring the site after a change that is committed; when that fails, say what has been `done` all the same."""

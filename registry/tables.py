@@ -450,6 +450,25 @@ class Arm(Table):
     holdout: Mapped[int]
 
 
+class Token(Table):
+    """Who may change the registry over HTTP, as the digest of what its holder sends; it may be revoked, no more."""
+
+    __tablename__ = "tokens"
+    __table_args__ = (
+        _is_digest("digest"),
+        _is_name("name"),
+        _check("id", f"length(id) = 16 AND trim(id, '{_DIGITS}abcdef') = ''"),
+        _check("scope", "scope IN ('publish', 'release', 'admin')"),
+        _STRICT,
+    )
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    scope: Mapped[str]
+    digest: Mapped[Digest]
+    created: Mapped[str]
+    revoked_at: Mapped[str | None]
+
+
 class Event(Table):
     """One change. `digest` covers the row with `prev`, the digest of the event before: a chain without forks."""
 
