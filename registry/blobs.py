@@ -9,6 +9,7 @@ then linked to its name, which fails harmlessly when another process was first.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -218,10 +219,18 @@ class LocalStore:
 
     def stale(self, before: float) -> list[Path]:
         """Unfinished files that nobody has written to since `before` (Unix time in seconds): a crash left them."""
-        return sorted(path for path in self._ingest.iterdir() if path.stat().st_mtime < before)
+        return sorted(path for path in self._ingest.iterdir() if _written(path) < before)
 
     def _at(self, digest: Digest) -> Path:
         return self._blobs / digest.hex
+
+
+def _written(path: Path) -> float:
+    """When a file was last written to; one that has gone in between is as good as new."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
 
 
 def check_stored(expected: Digest, actual: Digest) -> None:

@@ -75,9 +75,9 @@ class Words:
     def ranked(self, edge: Edge) -> Hold:
         """How strong an edge is, and what it says."""
         if edge.release is not None:
-            return self.holds[edge.release]
+            return self.holds.get(edge.release, Hold(reach.RECORDED, f"release {edge.release}"))
         if edge.kind == "releases.document":
-            return self.holds[int(edge.owner)]
+            return self.holds.get(int(edge.owner), Hold(reach.RECORDED, f"release {edge.owner}"))
         owner = " ".join(self.names.get(word, word) for word in edge.owner.split(" "))
         return Hold(_LOWEST, _WORDS.get(edge.kind, f"{edge.kind.partition('.')[0]} {{}}").format(owner))
 
@@ -89,9 +89,9 @@ def survey(session: Session, store: BlobStore, now: float) -> Iterator[Item]:
     """
     words = Words.of(session, now)
     loose = {seen.blob.digest for seen in _walk(session, store, words) if seen.hold is None}
-    pinned = _pinned(session, store, loose, words)
+    held = pinned(session, store, loose, words)
     for seen in _walk(session, store, words):
-        hold = seen.hold or pinned.get(seen.blob.digest)
+        hold = seen.hold or held.get(seen.blob.digest)
         condemned_at = seen.row.condemned_at if seen.row else None
         yield Item(seen.blob, seen.row is not None, seen.present, condemned_at, hold.text if hold else None)
 
@@ -132,7 +132,7 @@ def _order(each: tuple[bytes, int, object]) -> tuple[bytes, int]:
     return each[:2]
 
 
-def _pinned(session: Session, store: BlobStore, loose: set[Digest], words: Words) -> dict[Digest, Hold]:
+def pinned(session: Session, store: BlobStore, loose: set[Digest], words: Words) -> dict[Digest, Hold]:
     """Those of the loose blobs that a release document pins, and the strongest hold on such a release."""
     found: dict[Digest, Hold] = {}
     for number, document in reach.documents(session) if loose else ():

@@ -434,7 +434,7 @@ class Registry:
         `fast` checks sizes instead of hashing. `progress` gets the number of bytes hashed. Never raises for damage.
         """
         with self.database.read() as session:
-            return verification.verify(session, self.blobs, fast=fast, progress=progress)
+            return verification.verify(session, self.blobs, now=self._clock(), fast=fast, progress=progress)
 
     def events(self, limit: int | None = None) -> tuple[Event, ...]:
         """The audit log, newest first."""

@@ -408,7 +408,7 @@ def test_a_damaged_store_fails_verify_with_7_and_names_what_depends_on_it(home, 
     assert done.exit_code == 7
     damage = json.loads(done.stdout)["damage"]
     assert answers[1]["digest"] in [each["subject"] for each in damage]
-    assert "needed by builds: pirate 1.0.0" in ptdock(home, "verify").stdout
+    assert "needed: the program of pirate@1.0.0" in ptdock(home, "verify").stdout
     assert ptdock(home, "foundation", "verify", "plain").exit_code == 0
 
 

@@ -69,7 +69,7 @@ def _repairs_text(done: Repairs) -> str:
         lines.append(
             f"{render.bad('lost')}    {render.clean(each.damage.subject)}: {render.clean(each.damage.message)}"
         )
-        lines.append(f"        needed by {render.clean(', '.join(each.damage.dependants))}")
+        lines.append(f"        needed: {render.clean('; '.join(each.damage.dependants))}")
         if each.aside:
             lines.append(f"        what is left of it is in {render.clean(each.aside)}")
     if done.lost:

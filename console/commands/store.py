@@ -53,7 +53,7 @@ def _report_text(report: Report, took: float) -> str:
     ]
     for index, each in reversed(list(enumerate(report.damage))):
         if each.dependants:
-            lines.insert(index + 1, f"         needed by {render.clean(', '.join(each.dependants))}")
+            lines.insert(index + 1, f"         needed: {render.clean('; '.join(each.dependants))}")
     lines += [render.dim(f"note     {render.clean(note)}") for note in report.notes]
     verdict = render.good("sound") if report.clean else render.bad(render.plural(len(report.damage), "fault"))
     checked = (

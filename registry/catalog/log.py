@@ -62,6 +62,11 @@ def head(session: Session) -> Digest:
     return _last(session)[1]
 
 
+def holds(session: Session, digest: Digest | None) -> bool:
+    """Whether an event with this digest is in the log."""
+    return session.scalar(select(t.Event.id).where(t.Event.digest == digest)) is not None
+
+
 def _last(session: Session) -> tuple[int, Digest]:
     row = session.execute(select(t.Event.id, t.Event.digest).order_by(t.Event.id.desc()).limit(1)).first()
     return (row.id, row.digest) if row else (0, audit.genesis(identity(session)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from registry.digest import Digest
 from registry.formats.ptd import read_ptd
 from registry.formats.pte import read_pte
 from registry.links import foundation_tensors
+from registry.relink import hollow, pack, relink
+from registry.relocation import RelocationTable, Slot
 from registry.service import Registry
 from tests.registry.files import Pair
 
@@ -33,17 +36,32 @@ class Stock:
     registry: Registry
     pair: Pair
 
-    def program(self, number: int) -> bytes:
-        """A program of its own digest for each number: the same links, other factors."""
+    def table(self, variant: int = 0) -> RelocationTable:
+        """Where the pair's one factor stands; `variant` makes another table of the same places."""
+        data = self.pair.program.read_bytes()
+        (part,) = read_pte(data).inline
+        keys = tuple(match.start() for match in re.finditer(part.key.encode(), data))
+        slot = Slot(("factor",), "F32", (4, 8), part.size, (part.offset,), keys)
+        return RelocationTable(len(data), (slot,), (f"dead {variant}",) if variant else ())
+
+    def hollow(self, variant: int = 0) -> bytes:
+        """The pair's program without its factor; `variant` in the padding makes another one of the same links."""
         data = bytearray(self.pair.program.read_bytes())
-        at = read_pte(bytes(data)).inline[0].offset
-        data[at : at + 4] = number.to_bytes(4, "little")
-        return bytes(data)
+        data[read_pte(bytes(data)).segments[0].end] = variant
+        return hollow(bytes(data), self.table())
+
+    def factors(self, number: int) -> bytes:
+        """A factor of its own for each number."""
+        return number.to_bytes(4, "little") * (self.table().factor_bytes // 4)
+
+    def program(self, number: int, variant: int = 8) -> bytes:
+        """A program of its own digest for each number: the same links, other factors."""
+        return relink(self.hollow(variant), self.table(), self.factors(number))
 
     def base(self, text: bytes = b"base") -> Base:
         put = self.registry.blobs.put_bytes
         files = {"config.json": put(b"{}"), "tokenizer.json": put(b"tokenizer of " + text)}
-        return self.registry.add_base(Base(Digest.of(text), put(b"tensors of " + text), files, "/checkpoint"))
+        return self.registry.add_base(Base(Digest.of(text), put(text), files, "/checkpoint"))
 
     def foundation(self, name: str, *, other: int = 0, **options: bool) -> Foundation:
         """The foundation under a name; `other` in the padding before the tensors makes it another one of equal ones."""
@@ -62,7 +80,7 @@ class Stock:
     def template(self, foundation: Foundation, rank: int = 8, context: int = 512) -> Template:
         """A template of the foundation; of rank 0, its base program."""
         put = self.registry.blobs.put_bytes
-        program = self.program(rank)
+        program = self.hollow(rank) if rank else self.program(1, 0)
         template = Template(
             digest=Digest.of(program),
             foundation=foundation.file.digest,
@@ -70,8 +88,8 @@ class Stock:
             context=context,
             graph=1,
             executorch="1.5.1",
-            hollow=put(program),
-            table=put(b"table %d" % rank),
+            hollow=put(pack(program) if rank else program),
+            table=put(self.table(rank).to_bytes()),
             program_size=len(program),
             runtime=RUNTIME,
             kv_cache_bytes=1024,
@@ -87,17 +105,21 @@ class Stock:
         self, name: str, template: Template, text: str, version: str | None = None, number: int = 0
     ) -> PublishResult:
         """Publish what `text` names as the source of; the program's bytes follow from it, or from `number`."""
-        program = self.program(number or int.from_bytes(Digest.of(text.encode()).raw[:3], "big"))
+        number = number or int.from_bytes(Digest.of(text.encode()).raw[:3], "big")
         return self.registry.publish(
             name,
             version,
             self.source(text),
             template=template,
-            file=self.registry.blobs.put_bytes(program),
-            factors=self.registry.blobs.put_bytes(b"factors of " + text.encode()),
+            file=self.registry.blobs.put_bytes(self.program(number, _rank(template))),
+            factors=self.registry.blobs.put_bytes(self.factors(number)),
             lineage={"run": text},
             warnings=("base not pinned",),
         )
+
+
+def _rank(template: Template) -> int:
+    return next((int(module["lora"]) for module in template.structure["modules"].values()), 0)
 
 
 def stocked(home: Path, pair: Pair) -> Stock:

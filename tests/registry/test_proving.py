@@ -108,4 +108,4 @@ def test_verify_is_clean_with_a_proof_and_names_the_build_when_its_document_is_d
     path.chmod(0o644)
     path.write_text("proo?")
     (damage,) = stock.registry.verify().damage
-    assert (damage.subject, damage.dependants) == (str(proof.document.digest), ("proofs: 1",))
+    assert (damage.subject, damage.dependants) == (str(proof.document.digest), ("a proof of pirate@1.0.0",))

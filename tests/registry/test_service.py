@@ -650,7 +650,7 @@ def test_a_lost_or_cut_blob_is_found_with_what_depends_on_it(registry, fast):
     for report, message in ((cut, f"has {file.size - 1} bytes"), (lost, "missing from the store")):
         (damage,) = report.damage
         assert message in damage.message
-        assert damage.dependants == ("builds: pirate 1.0.0",)
+        assert damage.dependants == ("the program of pirate@1.0.0",)
 
 
 def test_a_damaged_foundation_names_the_tensors(registry):
@@ -681,7 +681,7 @@ def unprotected(registry: Registry, statement: str) -> None:
         ("UPDATE lines SET position = 1", None),
         ("DELETE FROM line_entries WHERE adapter = 'json'", "release"),
         ("UPDATE foundation_tensors SET size = size + 1", "foundation"),
-        ("DELETE FROM foundation_tensors WHERE key NOT LIKE 'embed%'", "link"),
+        ("DELETE FROM foundation_tensors WHERE key NOT LIKE 'embed%'", "template"),
         ("UPDATE blobs SET size = size + 1 WHERE digest = (SELECT digest FROM releases)", "blob"),
     ],
 )

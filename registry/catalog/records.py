@@ -1,0 +1,168 @@
+"""Rows as they stand, one after another: what verification and archives walk through, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, aliased
+
+from registry import tables as t
+from registry.artifacts import Source
+from registry.digest import Descriptor, Digest
+from registry.manifest import Arm
+
+_ROWS = 1000  # fetched at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A build as a row: whose program it is, and its files."""
+
+    ref: str
+    file: Descriptor
+    factors: Descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A manifest as a row, with its arms."""
+
+    channel: str
+    sequence: int
+    file: Descriptor
+    issued: int
+    expires: int
+    log_head: Digest
+    newest: bool
+    arms: tuple[Arm, ...]
+
+
+def programs(session: Session, template: int) -> Iterator[Program]:
+    """The builds through the template in this row, oldest first."""
+    file, factors = aliased(t.Blob), aliased(t.Blob)
+    query = (
+        select(
+            *(t.Build.adapter, t.Build.version, t.Build.digest, t.Build.factors),
+            file.size.label("size"),
+            factors.size.label("factors_size"),
+        )
+        .join(file, file.digest == t.Build.digest)
+        .join(factors, factors.digest == t.Build.factors)
+        .where(t.Build.template == template)
+        .order_by(t.Build.id)
+    )
+    for row in session.execute(query.execution_options(yield_per=_ROWS)):
+        ref = f"{row.adapter}@{row.version}"
+        yield Program(ref, Descriptor(row.digest, row.size), Descriptor(row.factors, row.factors_size))
+
+
+def documents(session: Session) -> Iterator[tuple[str, Digest, Any]]:
+    """Every document that is a row under its own digest: what it is, the digest, the value."""
+    for what, table in (("recipe", t.Recipe), ("structure", t.Structure)):
+        for row in session.execute(select(table.digest, table.document).execution_options(yield_per=_ROWS)):
+            yield what, row.digest, row.document
+
+
+def bases(session: Session) -> Iterator[tuple[Digest, Digest]]:
+    """Every base's fingerprint, and its tensor table's digest."""
+    for row in session.execute(select(t.Base.fingerprint, t.Base.tensors)):
+        yield row.fingerprint, row.tensors
+
+
+def sources(session: Session) -> Iterator[tuple[Digest, Source]]:
+    """Every source's digest and its files as the rows list them."""
+    query = (
+        select(t.SourceFile.source, t.SourceFile.name, t.Blob.digest, t.Blob.size)
+        .join(t.Blob, t.Blob.digest == t.SourceFile.blob)
+        .order_by(t.SourceFile.source, t.SourceFile.name)
+    )
+    rows = session.execute(query.execution_options(yield_per=_ROWS))
+    for digest, files in groupby(rows, key=lambda row: row.source):
+        yield digest, Source({file.name: Descriptor(file.digest, file.size) for file in files}, {})
+
+
+def versions(session: Session) -> Iterator[tuple[str, str]]:
+    """Every version's adapter and number."""
+    for row in session.execute(select(t.Version.adapter, t.Version.version).execution_options(yield_per=_ROWS)):
+        yield row.adapter, row.version
+
+
+def self_tests(session: Session) -> Iterator[tuple[str, Digest, Digest]]:
+    """For each proven build whose self-test is not its newest proof's: the build, the self-test, and the proof's."""
+    newest = select(t.Proof.build, func.max(t.Proof.id).label("id")).group_by(t.Proof.build).subquery()
+    query = (
+        select(t.Build.adapter, t.Build.version, t.BuildPart.blob, t.Proof.self_test)
+        .join(newest, newest.c.id == t.Proof.id)
+        .join(t.Build, t.Build.id == t.Proof.build)
+        .join(t.BuildPart, (t.BuildPart.build == t.Build.id) & (t.BuildPart.role == "self_test"))
+        .where(t.BuildPart.blob != t.Proof.self_test)
+    )
+    for row in session.execute(query.execution_options(yield_per=_ROWS)):
+        yield f"{row.adapter}@{row.version}", row.blob, row.self_test
+
+
+def manifests(session: Session) -> Iterator[Issued]:
+    """Every manifest that was ever issued, by channel and sequence."""
+    last = select(t.Manifest.channel, func.max(t.Manifest.sequence).label("sequence")).group_by(t.Manifest.channel)
+    newest = last.subquery()
+    query = (
+        select(t.Manifest, t.Blob.size, newest.c.sequence.label("newest"))
+        .join(t.Blob, t.Blob.digest == t.Manifest.digest)
+        .join(newest, newest.c.channel == t.Manifest.channel)
+        .order_by(t.Manifest.channel, t.Manifest.sequence)
+    )
+    for row, size, top in session.execute(query.execution_options(yield_per=_ROWS)):
+        here = (t.Arm.channel == row.channel) & (t.Arm.sequence == row.sequence)
+        arms = session.scalars(select(t.Arm).where(here).order_by(t.Arm.position)).all()
+        yield Issued(
+            channel=row.channel,
+            sequence=row.sequence,
+            file=Descriptor(row.digest, size),
+            issued=row.issued,
+            expires=row.expires,
+            log_head=row.log_head,
+            newest=row.sequence == top,
+            arms=tuple(Arm(arm.release, arm.share_bp, arm.state, bool(arm.holdout)) for arm in arms),
+        )
+
+
+def published(session: Session, digests: Collection[Digest]) -> set[tuple[str, Digest, Digest, Digest, Digest]]:
+    """The builds with these programs: NAME@VERSION, source, foundation, program, factors."""
+    query = (
+        select(t.Build.adapter, t.Build.version, t.Version.source, t.Build.foundation, t.Build.digest, t.Build.factors)
+        .join(t.Version, (t.Version.adapter == t.Build.adapter) & (t.Version.version == t.Build.version))
+        .where(t.Build.digest.in_(digests))
+    )
+    return {
+        (f"{row.adapter}@{row.version}", row.source, row.foundation, row.digest, row.factors)
+        for row in session.execute(query)
+    }
+
+
+def released(session: Session, numbers: Collection[int]) -> dict[int, Digest]:
+    """The documents of the releases with these numbers."""
+    query = select(t.Release.number, t.Release.document).where(t.Release.number.in_(numbers))
+    return {row.number: row.document for row in session.execute(query)}
+
+
+def yanks(session: Session) -> dict[str, str]:
+    """Why each yanked version is."""
+    query = select(t.Version.adapter, t.Version.version, t.Version.yanked).where(t.Version.yanked.is_not(None))
+    return {f"{row.adapter}@{row.version}": row.yanked or "" for row in session.execute(query)}
+
+
+def revocations(session: Session) -> set[Digest]:
+    """The programs of all revoked builds."""
+    return set(session.scalars(select(t.Build.digest).where(t.Build.revoked.is_not(None))))
+
+
+def counts(session: Session) -> dict[str, int]:
+    """How many builds, releases, foundations and channels there are."""
+    tables = {"builds": t.Build, "releases": t.Release, "foundations": t.Foundation, "channels": t.Channel}
+    return {
+        name: session.scalar(select(func.count()).select_from(table.__table__)) or 0 for name, table in tables.items()
+    }

@@ -1,0 +1,215 @@
+"""What verify finds that no look at single files would: rows, links and told history that contradict each other."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from registry.artifacts import Source
+from registry.digest import Digest
+from registry.service import Registry
+from tests.registry.files import Pair, run_script
+from tests.registry.stock import Stock, copied
+
+
+@pytest.fixture
+def stock(stocked_home: Path, tmp_path: Path, pair: Pair) -> Stock:
+    return copied(stocked_home, tmp_path / "home", pair)
+
+
+@pytest.fixture
+def registry(stock: Stock) -> Registry:
+    stock.registry.create_release("stable", ["pirate@1.0.0", "json@1.0.0"])
+    return stock.registry
+
+
+def tamper(registry: Registry, *statements: str) -> None:
+    """Change rows as only someone with the database's file can: without triggers, CHECK constraints and links."""
+    connection = sqlite3.connect(registry.home / "registry.db", isolation_level=None)
+    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        connection.execute("DROP TRIGGER " + name)
+    connection.execute("PRAGMA ignore_check_constraints = ON")
+    for statement in statements:
+        assert connection.execute(statement).rowcount > 0, statement
+    connection.close()
+
+
+def messages(registry: Registry, *, fast: bool = False) -> dict[str, str]:
+    """What is wrong, by subject."""
+    found: dict[str, str] = {}
+    for damage in registry.verify(fast=fast).damage:
+        found[damage.subject] = f"{found.get(damage.subject, '')}{damage.message}\n"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("statement", "subject", "message"),
+    [
+        ("UPDATE adapters SET name = 'Pi rate' WHERE name = 'pirate'", "database", "CHECK constraint failed"),
+        ("UPDATE versions SET version = '1.0' WHERE adapter = 'json'", "json@1.0", "is not a version"),
+        ("UPDATE recipes SET document = '{}'", "recipe", "the document of this recipe has the digest"),
+        ("UPDATE structures SET document = '{}'", "structure", "the document of this structure has the digest"),
+        ("UPDATE source_files SET name = 'config.json' WHERE name = 'adapter_config.json'", "source", "its files are"),
+        ("UPDATE bases SET tensors = (SELECT min(digest) FROM blobs)", "base", "its fingerprint is that of"),
+        ("UPDATE versions SET yanked = 'why', yanked_at = 'now' WHERE adapter = 'json'", "json@1.0.0", "is yanked"),
+        ("UPDATE builds SET revoked = 'why', revoked_at = 'now' WHERE adapter = 'json'", "sha256:", "is revoked"),
+        ("UPDATE manifests SET expires = expires + 1", "manifest 1 of stable", "its document and its rows differ"),
+        ("UPDATE manifests SET log_head = (SELECT min(digest) FROM events)", "manifest 1 of stable", "the log does"),
+        ("UPDATE manifests SET digest = 'sha256:0'", "database", "a missing row of blobs"),
+        ("UPDATE channels SET settings = '{'", "manifest 1 of stable", "not JSON"),
+        ("UPDATE releases SET holes = 1", "release 1", "its document and its rows differ"),
+        (
+            "INSERT INTO channels VALUES ('beta', '00000000000000000000000000000000', '{}', 'now', NULL)",
+            "channels",
+            "2",
+        ),
+        ("DELETE FROM foundation_tensors WHERE key LIKE 'embed%'", "sha256:", "its file lists other tensors"),
+    ],
+)
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_row_that_contradicts_another_is_found(registry, statement, subject, message, fast):
+    tamper(registry, statement)
+
+    found = messages(registry, fast=fast)
+
+    assert any(each.startswith(subject) and message in said for each, said in found.items()), found
+
+
+def test_a_build_whose_program_was_swapped_is_found_by_the_log(registry):
+    """Both programs are whole and of the same template: only what was told at publish knows better."""
+    tamper(
+        registry,
+        "UPDATE builds SET digest = (SELECT digest FROM builds WHERE adapter = 'json') WHERE adapter = 'pirate'",
+    )
+
+    assert "the log tells of a build" in messages(registry)["pirate@1.0.0"]
+
+
+def test_a_version_that_was_deleted_is_found_by_the_log(registry):
+    tamper(
+        registry,
+        "DELETE FROM line_entries WHERE adapter = 'json'",
+        "DELETE FROM builds WHERE adapter = 'json'",
+        "DELETE FROM attachments WHERE adapter = 'json'",
+        "DELETE FROM versions WHERE adapter = 'json'",
+    )
+
+    found = messages(registry)
+
+    assert "the log tells of a build" in found["json@1.0.0"]
+    assert found["builds"] == "there are 1 builds, the log tells of 2\n"
+
+
+def test_a_build_that_nobody_told_of_is_found(registry):
+    tamper(
+        registry,
+        "INSERT INTO adapters VALUES ('sneaked', 'now')",
+        "INSERT INTO versions SELECT 'sneaked', version, source, lineage, created, yanked, yanked_at FROM versions "
+        "WHERE adapter = 'json'",
+        "INSERT INTO builds (adapter, version, foundation, template, digest, factors, warnings, created) "
+        "SELECT 'sneaked', version, foundation, template, digest, factors, warnings, created FROM builds "
+        "WHERE adapter = 'json'",
+    )
+
+    assert messages(registry)["builds"] == "there are 3 builds, the log tells of 2\n"
+
+
+def test_a_revocation_that_was_hidden_from_devices_is_found(registry):
+    registry.revoke("json@1.0.0", "leaks")
+    assert registry.verify().clean
+    tamper(registry, "DELETE FROM arms WHERE sequence = 2", "DELETE FROM manifests WHERE sequence = 2")
+
+    assert "it does not name the revoked build" in messages(registry)["manifest 1 of stable"]
+
+
+def test_a_program_of_another_template_is_found(stock, registry):
+    """Same size, same factors, one byte of difference outside of the factors' places."""
+    other = stock.program(1, 16)
+    build = registry.build("pirate@1.0.0")
+    path = registry.blobs.path(build.file.digest)
+    path.unlink()
+    path.write_bytes(other)
+
+    assert "is no program of its template: bytes" in messages(registry, fast=True)["pirate@1.0.0"]
+    assert set(messages(registry)) == {str(build.file.digest)}, "its bytes say it already"
+
+
+def test_a_template_whose_keys_are_not_in_its_foundation_is_found(registry):
+    tamper(registry, "UPDATE foundation_tensors SET key = substr(digest, 8) || 'x' WHERE length(key) = 64")
+
+    found = messages(registry)
+
+    template = registry.templates(registry.foundation("f1").file.digest)[1]
+    assert "does not fit this foundation" in found[f"the template {template.digest} of {template.foundation}"]
+
+
+def test_a_tensor_row_that_lies_about_its_bytes_is_found(registry):
+    foundation = registry.foundation("f1")
+    tamper(registry, "UPDATE foundation_tensors SET digest = (SELECT max(digest) FROM blobs) WHERE length(key) = 64")
+
+    assert "its table says that" in messages(registry)[str(foundation.file.digest)]
+
+
+def test_damage_names_everything_that_needs_it_and_that_is_bounded(stock, registry):
+    """`{}` is the config of both adapters, the base's and the module table."""
+    for number in range(25):
+        template = registry.templates(registry.foundation("f1").file.digest)[1]
+        stock.publish(f"a{number}", template, f"text {number}")
+    registry.blobs.path(Digest.of(b"{}")).unlink()
+    registry.blobs.path(registry.build("json@1.0.0").file.digest).unlink()
+
+    found = {damage.subject: damage.dependants for damage in registry.verify().damage}
+
+    assert found[str(registry.build("json@1.0.0").file.digest)] == (
+        "channel stable offers release 1 (100 %)",
+        "the program of json@1.0.0",
+    )
+    many = found[str(Digest.of(b"{}"))]
+    assert len(many) == 21
+    assert many[-1] == "and 9 more"
+
+
+def test_a_lost_blob_that_only_a_release_pins_is_damage(registry):
+    """A base's file that was replaced: no row names it any more, a live release does."""
+    base = registry.base(Digest.of(b"base"))
+    registry.add_base(type(base)(base.fingerprint, base.tensors, {}, base.hint), replace=True)
+    registry.blobs.path(base.files["tokenizer.json"].digest).unlink()
+
+    (damage,) = registry.verify().damage
+
+    assert damage.dependants == ("channel stable offers release 1 (100 %)",)
+
+
+def test_a_directory_in_the_place_of_a_file_is_damage_and_no_traceback(registry):
+    path = registry.blobs.path(registry.build("json@1.0.0").factors.digest)
+    path.unlink()
+    path.mkdir()
+
+    (damage,) = registry.verify().damage
+
+    assert damage.dependants == ("the factors of json@1.0.0",)
+
+
+MEMORY = """
+import sys
+from pathlib import Path
+from registry.service import Registry
+registry = Registry.open(Path(sys.argv[1]))
+assert registry.verify(fast=True).clean
+before = peak()
+assert registry.verify().clean
+print(peak() - before)
+"""
+
+
+def test_verifying_takes_no_memory_for_its_blobs(stock, registry):
+    """64 MB in four blobs: in memory they would be seen."""
+    template = registry.templates(registry.foundation("f1").file.digest)[1]
+    put = registry.blobs.put_bytes
+    files = {f"{number}.safetensors": put(b"x" * (16 << 20) + bytes([number])) for number in range(4)}
+    program, factors = put(stock.program(1)), put(stock.factors(1))
+    registry.publish("large", None, Source(files, {}), template=template, file=program, factors=factors)
+
+    (grown,) = run_script(MEMORY, registry.home)
+
+    assert int(grown) < 24_000
