@@ -1,7 +1,8 @@
 """Factors on the wire: as they were trained, half the bytes of what programs hold; the device widens and scales them.
 
 A wire table is a relocation table whose tensors also say what the wire holds: `source`, the trained dtype (BF16, F16
-or F32), and `scale`, the fp32 factor that folding multiplies by. For each tensor in the table's order
+or F32), and `scale`, the fp32 factor that folding multiplies by; it travels as one zlib stream, a third of its
+size. For each tensor in the table's order
 
     folded = cast(fp32(scale) * fp32(wire), dtype)
 
@@ -11,6 +12,7 @@ one, byte for byte. What folding computes otherwise (DoRA's scale) travels folde
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -25,6 +27,7 @@ from registry.relocation import RelocationTable, Slot
 
 Floats = NDArray[np.float32]
 ONE = np.float32(1)
+MAX_TABLE = 32 << 20  # 100,000 tensors, ten times what a large adapter has
 _WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
 _STORED: dict[str, type[np.floating[Any]]] = {"F32": np.float32, "F16": np.float16}
 
@@ -51,13 +54,14 @@ def encode(table: RelocationTable, trained: Mapping[str, Trained]) -> tuple[byte
             raise FormatError(f"{slot.names[0]}: expected {prod(slot.shape)} trained values")
         entry |= {"source": factor.dtype, "scale": float(factor.scale)}
         pieces.append(_narrowed(factor))
-    return canonical.dumps(document), b"".join(pieces)
+    return zlib.compress(canonical.dumps(document), 9), b"".join(pieces)
 
 
 def expand(table: bytes, wire: bytes | memoryview) -> tuple[RelocationTable, bytes]:
     """The relocation table, and the folded factors as `relink` takes them. Raises FormatError for other sizes."""
-    slots = RelocationTable.from_bytes(table)
-    entries = canonical.loads(table, what="wire table")["tensors"]
+    text = inflated(table)
+    slots = RelocationTable.from_bytes(text)
+    entries = canonical.loads(text, what="wire table")["tensors"]
     view, start, pieces = memoryview(wire), 0, []
     for slot, entry in zip(slots.slots, entries, strict=True):
         source = entry.get("source", slot.dtype)
@@ -69,6 +73,18 @@ def expand(table: bytes, wire: bytes | memoryview) -> tuple[RelocationTable, byt
     if start != len(view):
         raise FormatError(f"the wire table describes {start} bytes, there are {len(view)}")
     return slots, b"".join(pieces)
+
+
+def inflated(table: bytes) -> bytes:
+    """A wire table's JSON; no more than MAX_TABLE bytes come out of it, whatever the stream claims."""
+    decoder = zlib.decompressobj()
+    try:
+        text = decoder.decompress(table, MAX_TABLE)
+    except zlib.error as error:
+        raise FormatError(f"the wire table is not a zlib stream: {error}") from None
+    if not decoder.eof or decoder.unused_data:
+        raise FormatError(f"the wire table is cut, longer than its stream, or larger than {MAX_TABLE} bytes")
+    return text
 
 
 def _folded(slot: Slot, source: str, scale: np.float32, data: memoryview) -> bytes:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from registry.digest import Digest
 from registry.errors import FormatError
 from registry.relink import relink, unpack
 from registry.relocation import RelocationTable, Slot
-from registry.wire import Trained, encode, expand
+from registry.wire import MAX_TABLE, Trained, encode, expand
 
 RANDOM = np.random.default_rng(5)
 
@@ -50,7 +51,7 @@ def test_the_wire_folds_as_folding_does(source, stored, scale):
 def test_a_plain_relocation_table_is_a_wire_table_of_folded_factors():
     table = table_of(("a", "F32", (4,)), ("b", "F16", (2, 2)))
     data = RANDOM.bytes(16 + 8)
-    assert expand(table.to_bytes(), data) == (table, data)
+    assert expand(zlib.compress(table.to_bytes()), data) == (table, data)
 
 
 def test_adapters_of_one_kind_share_their_table():
@@ -79,10 +80,22 @@ def test_a_wire_of_another_length_is_refused(length):
 )
 def test_a_table_that_makes_no_sense_is_refused(change):
     wire_table, wire = encode(table_of(("a", "F32", (4,))), {"a": Trained("BF16", np.zeros(4, np.float32))})
-    document = json.loads(wire_table)
+    document = json.loads(zlib.decompress(wire_table))
     document["tensors"][0] |= change
     with pytest.raises(FormatError):
-        expand(json.dumps(document).encode(), wire)
+        expand(zlib.compress(json.dumps(document).encode()), wire)
+
+
+@pytest.mark.parametrize("damage", [lambda z: z[:-1], lambda z: z + b"x", lambda z: b"{" + z])
+def test_a_table_that_is_no_whole_zlib_stream_is_refused(damage):
+    wire_table, wire = encode(table_of(("a", "F32", (4,))), {"a": Trained("F32", np.zeros(4, np.float32))})
+    with pytest.raises(FormatError):
+        expand(damage(wire_table), wire)
+
+
+def test_a_table_that_inflates_without_end_is_refused():
+    with pytest.raises(FormatError, match="larger than"):
+        expand(zlib.compress(b"[" + b" " * MAX_TABLE + b"]"), b"")
 
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "relink.json").read_text(encoding="utf-8"))
@@ -96,7 +109,7 @@ def written(template, table, factors):
 @pytest.mark.parametrize("vector", VECTORS["vectors"], ids=lambda vector: vector["note"])
 def test_a_program_is_written_as_the_shared_vectors_say(vector):
     template, factors = base64.b64decode(vector["template"]), base64.b64decode(vector["factors"])
-    program = written(template, vector["table"].encode(), factors)
+    program = written(template, zlib.compress(vector["table"].encode()), factors)
     assert program == base64.b64decode(vector["program"])
     assert (len(program), str(Digest.of(program))) == (vector["program_size"], vector["program_digest"])
 
@@ -106,4 +119,8 @@ def test_a_table_that_the_shared_vectors_refuse_is_refused(vector):
     good = VECTORS["vectors"][0]
     assert vector["table"] != good["table"]
     with pytest.raises(FormatError):
-        written(base64.b64decode(good["template"]), vector["table"].encode(), base64.b64decode(good["factors"]))
+        written(
+            base64.b64decode(good["template"]),
+            zlib.compress(vector["table"].encode()),
+            base64.b64decode(good["factors"]),
+        )
