@@ -1,5 +1,6 @@
 """An adapter that travels as factors arrives as the published program, byte for byte, or as the program itself."""
 
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -106,15 +107,16 @@ def resized(parts):
 
 
 def retabled(old, new):
-    return lambda parts: {"table": parts(1).table.replace(old, new)}
+    return lambda parts: {"table": zlib.compress(zlib.decompress(parts(1).table).replace(old, new))}
 
 
 WRONG = {
     "other factors": lambda parts: {"file": parts(2).factors},
     "short factors": lambda parts: {"file": parts(1).factors[:-2]},
     "another size": resized,
-    "no table": lambda _: {"table": b"{}"},
-    "no json": lambda _: {"table": b"\xff"},
+    "no table": lambda _: {"table": zlib.compress(b"{}")},
+    "a plain table": lambda _: {"table": b"{}"},
+    "no json": lambda _: {"table": zlib.compress(b"\xff")},
     "no zlib": lambda _: {"template": b"not compressed"},
     "a bomb": lambda _: {"template": pack(bytes(20_000_000))},
     "overlapping sites": retabled(b'"keys":[64,128]', b'"keys":[64,100]'),
