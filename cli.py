@@ -39,6 +39,7 @@ SECTIONS = {
         "site": (f"{_AT}site", "site", "The signed static tree, for any web server or bucket."),
         "keys": (f"{_AT}keys", "keys", "Who signs what devices read, and until when."),
         "serve": ("server.commands", "serve", "Serve what channels offer, and answer questions about it."),
+        "token": ("server.token_commands", "token", "Who may change this store over HTTP."),
         "device": (f"{_AT}device", "device", "The reference device client: a directory plays the phone."),
     },
     "Care": {

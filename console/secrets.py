@@ -12,6 +12,7 @@ from console.options import read_file
 from registry.errors import InputError
 
 VARIABLE = "PTDOCK_ROOT_PASSPHRASE"
+TOKEN = "PTDOCK_TOKEN"  # noqa: S105 - a variable's name
 
 
 def passphrase(file: Path | None, *, fresh: bool) -> bytes:
@@ -29,3 +30,14 @@ def passphrase(file: Path | None, *, fresh: bool) -> bytes:
     if not found:
         raise InputError("the root keys' passphrase is empty", hint="choose one that you can keep")
     return found
+
+
+def token(file: Path | None) -> str:
+    """The token for a server. Raises InputError when there is none."""
+    if file is None:
+        found = os.environ.get(TOKEN, "")
+    else:
+        found = read_file(file, hint="a file with the token; - reads standard input").decode(errors="replace")
+    if not found.strip().isascii() or not found.strip():
+        raise InputError("the server needs a token", hint=f"set {TOKEN}, or give --token-file FILE")
+    return found.strip()

@@ -24,6 +24,8 @@ from registry.names import NAME_PATTERN
 from registry.service import Registry
 from registry.site import blob_path
 from server import documents
+from server.changes import changes
+from server.guard import Guard
 from server.metrics import CONTENT_TYPE, Metrics
 from server.observed import Log, Observed, log_line
 from server.planner import Planner
@@ -59,6 +61,7 @@ def create_app(registry: Registry, settings: Settings, log: Log = log_line) -> A
     )
     api.include_router(_questions(registry, settings))
     api.include_router(_health(registry, metrics))
+    api.include_router(changes(Guard(registry, settings.publishes), settings))
     _word_refusals(api, registry)
     documents.complete(api)
     return Observed(Tree(registry.site, api, _elsewhere(registry, settings)), metrics, log)
@@ -162,4 +165,4 @@ def _word_refusals(api: FastAPI, registry: Registry) -> None:
         return respond(broken())
 
 
-_WORDS = {404: "there is no such thing here", 405: "this method does not apply here"}
+_WORDS = {400: "the body cannot be read", 404: "there is no such thing here", 405: "this method does not apply here"}

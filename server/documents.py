@@ -51,6 +51,16 @@ def found(schema: Mapping[str, Any], description: str) -> dict[int | str, dict[s
     return {200: {"description": description, "content": {"application/json": {"schema": dict(schema)}}}}
 
 
+def asked(media_type: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a verb that needs a token, and its answer."""
+    inline = json.loads(json.dumps(schema).replace("#/$defs/", _COMPONENT))
+    return {
+        "requestBody": {"required": True, "content": {media_type: {"schema": inline}}},
+        "responses": {"200": found({"type": "object"}, "What was recorded.")[200]},
+        "security": [{"token": []}],
+    }
+
+
 def component(name: str) -> dict[str, Any]:
     """A reference to one of registry/schemas."""
     return {"$ref": f"{_COMPONENT}{name}"}
@@ -90,8 +100,10 @@ def complete(api: FastAPI) -> None:
         if api.openapi_schema is None:
             document = own()
             document["paths"] |= _tree()
-            components = document.setdefault("components", {}).setdefault("schemas", {})
-            components |= {name: _schema(name) for name in _SCHEMAS} | {"problem": PROBLEM}
+            components = document.setdefault("components", {})
+            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            schemas = components.setdefault("schemas", {})
+            schemas |= {name: _schema(name) for name in _SCHEMAS} | {"problem": PROBLEM}
         return document if api.openapi_schema is None else api.openapi_schema
 
     api.openapi = openapi  # type: ignore[method-assign]  # FastAPI's manual: "Extending OpenAPI"

@@ -47,9 +47,13 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 async def read_model(request: Request, model: type[M], limit: int) -> M:
     """The body as a model, strictly: no duplicate keys, no type bent into another. Raises Problem."""
-    data = await read_body(request, limit)
+    return model_of(await read_body(request, limit), model, "the body")
+
+
+def model_of(data: bytes, model: type[M], what: str) -> M:
+    """JSON as a model, strictly. Raises Problem: 400 for what is no JSON, 422 for other JSON."""
     try:
-        canonical.loads(data, what="the body")
+        canonical.loads(data, what=what)
     except FormatError as error:
         raise Problem(400, error.message, error.hint, error.code) from None
     try:

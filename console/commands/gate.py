@@ -117,6 +117,8 @@ _TEMPLATES = {
 @click.option("--meta", multiple=True, metavar="KEY=VALUE|FILE", help="Where it comes from: pairs or JSON files.")
 @click.option("--prove", is_flag=True, help="Run the files against transformers and PEFT first; record only if right.")
 @probes_option
+@click.option("--server", metavar="URL", help="Publish to the store of that `ptdock serve` instead of one here.")
+@click.option("--token-file", type=PATH, metavar="FILE", help="For --server; by default PTDOCK_TOKEN holds the token.")
 @gate_options
 @pass_app
 def publish(
@@ -130,12 +132,22 @@ def publish(
     meta: tuple[str, ...],
     prove: bool,
     probes: Path | None,
+    server: str | None,
+    token_file: Path | None,
     adapter_name: str | None,
     initial: Path | None,
     allow_pickle: bool,
     base_fingerprint: Digest | None,
 ) -> None:
     """Check the adapter in DIR, make its .pte, record both."""
+    if server is not None:
+        local = {"--base": base, "--prove": prove, "--probes": probes, "--initial": initial}
+        _refuse_local({**local, "--allow-pickle": allow_pickle, "--base-fingerprint": base_fingerprint})
+        asked = {"foundation": foundation, "version": version, "context": context, "adapter_name": adapter_name}
+        given = {key: value for key, value in asked.items() if value is not None}
+        document = _publish_there(app, server, token_file, name, directory, {**given, "lineage": read_lineage(meta)})
+        app.answer(document, _published_text(document))
+        return
     from exporter.publish import PublishOptions
     from exporter.publish import publish as publish_adapter
 
@@ -158,13 +170,32 @@ def publish(
     began = time.monotonic()
     with app.progress() as progress:
         published = publish_adapter(registry, directory, options, progress)
-    document = _published_document(registry, published, time.monotonic() - began)
-    app.answer(document, _published_text(published, document))
+    document = published_document(registry, published, time.monotonic() - began)
+    app.answer(document, _published_text(document))
     if merged(document["lineage"], meant) != document["lineage"]:
         app.note("the version keeps the lineage that it was published with first: --meta changed nothing")
 
 
-def _published_document(registry: Registry, published: Published, took: float) -> dict[str, Any]:
+def _refuse_local(options: dict[str, Any]) -> None:
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise click.UsageError(f"{', '.join(given)}: not with --server, which has only the files that are sent")
+
+
+def _publish_there(
+    app: App, server: str, token_file: Path | None, name: str, directory: Path, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Send the adapter to a server, which does there what `publish` does here."""
+    from console.remote import Server
+    from console.secrets import token
+
+    with app.progress() as progress:
+        progress(f"publishing to {server}")
+        return Server(server, token(token_file)).publish(name, directory, options)
+
+
+def published_document(registry: Registry, published: Published, took: float) -> dict[str, Any]:
+    """What a publish recorded; `took` is seconds. schemas/publish.json describes it."""
     return {
         **documents.version(published.result.version),
         **documents.build(published.build),
@@ -177,12 +208,12 @@ def _published_document(registry: Registry, published: Published, took: float) -
     }
 
 
-def _published_text(published: Published, document: dict[str, Any]) -> str:
+def _published_text(document: dict[str, Any]) -> str:
     words = {"version": "published", "build": "built", "unchanged": "was published already:"}
-    how = "relinked" if published.relinked else "exported (the first of its structure)"
-    made = how if published.result.outcome != "unchanged" else None
+    how = "relinked" if document["relinked"] else "exported (the first of its structure)"
+    made = how if document["outcome"] != "unchanged" else None
     ref = render.good(f"{document['name']}@{document['version']}")
-    head = f"{ref} {words[published.result.outcome]} {document['digest']}"
+    head = f"{ref} {words[document['outcome']]} {document['digest']}"
     lines = render.fields(
         [
             ("size", render.size(document["size"])),
