@@ -59,9 +59,10 @@ def chats_otherwise(store: BlobStore, base: Base, adapter: NormalizedAdapter) ->
 
 
 def wire_form(table: RelocationTable, adapter: NormalizedAdapter, folded: Folded) -> tuple[bytes, bytes] | None:
-    """The factors as trained and their wire table; None where they would be no smaller than the folded ones.
+    """The factors as trained and their wire table; None where they would be more than the folded ones.
 
-    Whatever a device could not fold back to the very same bytes travels folded.
+    Even factors trained in the programs' own dtype are less than the program. Whatever a device could not fold back to
+    the very same bytes travels folded.
     """
     trained = {}
     for slot in table.slots:
@@ -75,7 +76,7 @@ def wire_form(table: RelocationTable, adapter: NormalizedAdapter, folded: Folded
             values = np.frombuffer(factor.data, kind).astype(np.float32)
             trained[name] = wire.Trained(factor.dtype, values)
     document, data = wire.encode(table, trained)
-    return (data, document) if len(data) < table.factor_bytes else None
+    return (data, document) if len(data) <= table.factor_bytes else None
 
 
 def _source(adapter: NormalizedAdapter, factor: str) -> wire.Trained | None:
