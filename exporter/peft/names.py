@@ -70,6 +70,13 @@ _FORMS: tuple[tuple[re.Pattern[str], Part], ...] = tuple(
         (r"bias", Part.BIAS),
     )
 )
+_INNER = re.compile(r"(?P<outer>.+)\.(?P<kind>modules_to_save|original_module)\.(?P<inner>.+)\.(?P<what>weight|bias)")
+_INNER_PARTS = {
+    ("modules_to_save", "weight"): Part.WEIGHT,
+    ("modules_to_save", "bias"): Part.SAVED_BIAS,
+    ("original_module", "weight"): Part.ORIGINAL_WEIGHT,
+    ("original_module", "bias"): Part.ORIGINAL_BIAS,
+}
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module)\.")
 _PREFIX = re.compile(r"^(?:base_model\.model\.|module\.)")
 
@@ -141,11 +148,27 @@ def parse_name(raw: str, is_module: Callable[[str], bool]) -> TensorName | None:
     `is_module` tells whether the foundation has a module: prefixes are taken off until it does.
     """
     plain = _WRAPPERS.sub("", raw)
+    inner = _inside_saved(raw, plain, is_module)
+    if inner is not None:
+        return inner
     for pattern, part in _FORMS:
         match = pattern.fullmatch(plain)
         if match:
             module = _strip(match["module"], is_module)
             return TensorName(raw, module, part, match.groupdict().get("adapter"))
+    return None
+
+
+def _inside_saved(raw: str, plain: str, is_module: Callable[[str], bool]) -> TensorName | None:
+    """A module inside a saved block: `mlp.modules_to_save.default.down_proj.bias` is `mlp.down_proj.bias`."""
+    match = _INNER.fullmatch(plain)
+    if match is None:
+        return None
+    words = match["inner"].split(".")
+    for adapter, path in ((words[0], words[1:]), (None, words)):
+        module = _strip(".".join([match["outer"], *path]), is_module)
+        if path and is_module(module):
+            return TensorName(raw, module, _INNER_PARTS[match["kind"], match["what"]], adapter)
     return None
 
 

@@ -87,8 +87,9 @@ class Replacements:
         if plain is not None and based is not None:
             message = f"{site.name}: both {plain.name} and {based.name} are there: which is the bias?"
             self.findings.error("ambiguous-tensor", plain.name, message)
-        stored, again = plain or based, site.tensors.get(Part.SAVED_BIAS)
-        if again is not None and (stored is None or bytes(again.raw) != bytes(stored.raw)):
+        again = site.tensors.get(Part.SAVED_BIAS)
+        stored = plain or based or again
+        if again is not None and stored is not None and bytes(again.raw) != bytes(stored.raw):
             message = f"{again.name} is not the same as {site.name}.bias: which is the bias?"
             self.findings.error("ambiguous-tensor", again.name, message)
         if Part.ORIGINAL_BIAS in site.tensors:

@@ -56,6 +56,12 @@ def test_every_spelling_of_a_name_gives_the_same_adapter_bytes(tmp_path: Path, s
         (f"{PREFIX}lm_head.original_module.weight", "lm_head", Part.ORIGINAL_WEIGHT, None),
         (f"{PREFIX}{Q0}.token_adapter.trainable_tokens_delta", Q0, Part.ROWS, None),
         (f"{PREFIX}{Q0}.bias", Q0, Part.BIAS, None),
+        (f"{PREFIX}{LAYERS[0]}.modules_to_save.default.q_proj.weight", Q0, Part.WEIGHT, "default"),
+        (f"{PREFIX}{LAYERS[0]}.modules_to_save.default.q_proj.bias", Q0, Part.SAVED_BIAS, "default"),
+        (f"{PREFIX}{LAYERS[0]}.modules_to_save.q_proj.bias", Q0, Part.SAVED_BIAS, None),
+        (f"{PREFIX}model.layers.modules_to_save.x.0.self_attn.q_proj.weight", Q0, Part.WEIGHT, "x"),
+        (f"{PREFIX}{LAYERS[0]}.original_module.q_proj.weight", Q0, Part.ORIGINAL_WEIGHT, None),
+        (f"{PREFIX}{LAYERS[0]}.original_module.q_proj.bias", Q0, Part.ORIGINAL_BIAS, None),
         ("module.inner.weight", "module.inner", Part.WEIGHT, None),
         ("module.module.inner.weight", "module.inner", Part.WEIGHT, None),
         (f"{PREFIX}foo.lora_A.weight", "foo", Part.A, None),
@@ -101,3 +107,18 @@ def test_a_full_training_state_dict_is_read_as_the_adapter_in_it(tmp_path: Path)
     checked = check(write(tmp_path, tensors, modules_to_save=["lm_head"]), card)
     assert messages(checked) == []
     assert np.array_equal(checked.accept().modules["lm_head"].weight.load(), head + np.float32(0.5))
+
+
+def test_a_training_state_dict_may_hold_a_whole_block_twice(tmp_path: Path) -> None:
+    model = llama(mlp_bias=True)
+    tensors = {name.replace(".weight", ".default.weight"): tensor for name, tensor in q_tensors().items()}
+    for name, parameter in model.named_parameters():
+        if ".mlp." in name:
+            old = parameter.detach().numpy()
+            for kind, value in (("original_module", old), ("modules_to_save.default", old + np.float32(1))):
+                tensors[f"{PREFIX}{name.replace('.mlp.', f'.mlp.{kind}.')}"] = value
+    checked = check(write(tmp_path, tensors, modules_to_save=["mlp"]), card_of(model))
+    assert messages(checked) == []
+    module = checked.accept().modules["model.layers.1.mlp.up_proj"]
+    assert np.array_equal(module.bias.load(), model.model.layers[1].mlp.up_proj.bias.detach().numpy() + np.float32(1))
+    assert module.weight.shape == (48, 32)

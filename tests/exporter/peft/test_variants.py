@@ -380,5 +380,26 @@ def test_a_fused_base_takes_a_fused_adapter_as_it_is(tmp_path: Path) -> None:
     assert structure.modules[f"{LAYERS[0]}.qkv_proj"] == ModuleStructure(lora=4)
 
 
+def test_a_saved_block_beside_trained_biases_is_written_twice_and_read_once(tmp_path: Path) -> None:
+    model = llama(mlp_bias=True)
+    base, card = copy.deepcopy(model), card_of(model)
+    peft_model = trained(model, target_modules=["q_proj"], modules_to_save=["mlp"], bias="all")
+    with torch.no_grad():  # what a saved block stands in for gets no gradient
+        for name, parameter in peft_model.named_parameters():
+            if "original_module" in name:
+                parameter.copy_(base.get_parameter(name.removeprefix(PREFIX).replace("original_module.", "")))
+    directory = saved(peft_model, tmp_path)
+    twice = f"{PREFIX}model.layers.0.mlp.modules_to_save.default.down_proj.bias"
+    assert twice in load_file(directory / "adapter_model.safetensors")
+    folded = fold(check(directory, card).accept(), card)
+    assert distance(peft_model, merged(base, folded, card)) < 2e-6
+
+    tensors = load_file(directory / "adapter_model.safetensors")
+    save_file({**tensors, twice: tensors[twice] + 1}, directory / "adapter_model.safetensors")
+    assert messages(check(directory, card)) == [
+        f"{twice} is not the same as model.layers.0.mlp.down_proj.bias: which is the bias?"
+    ]
+
+
 def test_a_velora_adapter_is_plain_lora(tmp_path: Path) -> None:
     agree(tmp_path, llama(), {"target_modules": ["q_proj"], "velora_config": VeloraConfig(num_groups=4)})
