@@ -47,7 +47,7 @@ SECTIONS = {
         "repair": (f"{_AT}care", "repair", "Make lost and damaged files again, from what is left."),
         "gc": (f"{_AT}collect", "gc", "Delete what nothing needs any more."),
         "log": (f"{_AT}store", "log", "Show who changed what, and when, newest first."),
-        "db": (f"{_AT}database", "db", "The database's schema: upgrade it, check it."),
+        "db": (f"{_AT}database", "db", "The database: upgrade its schema, check it, copy it."),
     },
 }
 

@@ -107,6 +107,8 @@ class LocalStore:
             raise NotFound(
                 f"{root} holds no blobs", hint="set PTDOCK_BLOBS as when the store was made, or run `ptdock init`"
             )
+        with files.translated(root):
+            files.make_directory(store._ingest)  # a backup need not have it
         return store
 
     def put_bytes(self, data: bytes) -> Descriptor:

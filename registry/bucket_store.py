@@ -46,8 +46,10 @@ class BucketStore:
 
     def claim(self, registry: str) -> None:
         """Make the prefix this registry's. Raises Conflict when it is another one's, Unavailable."""
-        document = canonical.dumps({"schema": 1, "registry": registry})
-        if not self._create(_OWNER, document):
+        try:  # before putting anything: a server may not know put-if-absent
+            self.check_claim(registry)
+        except NotFound:
+            self._create(_OWNER, canonical.dumps({"schema": 1, "registry": registry}))
             self.check_claim(registry)
 
     def check_claim(self, registry: str) -> None:

@@ -139,8 +139,10 @@ def _check_alive(dialect: Dialect, connection: Any, _entry: ConnectionPoolEntry,
 
 
 def _begin(connection: Connection) -> None:
+    """Begin as the option `ptdock_write` says; not at all when it is None, for what no transaction may contain."""
     write = connection.get_execution_options().get("ptdock_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+    if write is not None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def wait_for_writers(connection: Connection, patience: int = PATIENCE) -> None:

@@ -1,6 +1,7 @@
 """`ptdock db`: bring a schema up, and see whether it is exactly what the migrations make.
 
     upgrade(database)           # answers the schema before
+    backup(database, path)      # a copy of an SQLite database that is in use
     differences(database)       # () where no table, constraint, index or trigger was dropped, altered or added by hand
 
 What is compared is the definitions that the database itself tells, with those of a schema that the same migrations make
@@ -12,12 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from sqlalchemy import URL, Connection, text
 
+from registry import files
 from registry.catalog import content
 from registry.database import SCHEMA, Database, migrate
 from registry.engines import check_database, connected, translated
+from registry.errors import Conflict, InputError
 
 Definitions = Mapping[str, str]
 """What a schema consists of: an object's kind and name, and how it is defined."""
@@ -55,6 +59,25 @@ def upgrade(database: Database) -> str:
         database.check_schema()
     database.upgrade()
     return str(before)
+
+
+def backup(database: Database, target: Path) -> None:
+    """Write a copy of an SQLite database as one transaction left it, while others read and write; durable when it ends.
+
+    Raises Conflict when the target exists, InputError for PostgreSQL, which has its own tools.
+    """
+    if database.engine.dialect.name != "sqlite":
+        raise InputError(f"{database.name} is a server's", hint="pg_dump makes its backup")
+    if target.exists():
+        raise Conflict(f"{target} exists", hint="give each backup a name of its own", path=str(target))
+    with files.translated(target), translated(database.name):
+        fresh = target.with_name(f"{target.name}.part")
+        files.unlink(fresh)
+        with database.engine.connect().execution_options(ptdock_write=None) as connection:
+            connection.exec_driver_sql("VACUUM INTO ?", (str(fresh),))
+        files.sync(fresh)
+        files.rename(fresh, target)
+        files.sync(target.parent)
 
 
 def check(database: Database) -> tuple[str, ...]:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
 from console import render
 from console.app import App, pass_app
+from console.options import PATH
 from console.verbs import Noun
 from registry.errors import IntegrityError
 
 
 @click.group(cls=Noun)
 def db() -> None:
-    """The database: bring its schema up, and look for what was changed by hand."""
+    """The database: bring its schema up, copy it, and look for what was changed by hand."""
 
 
 @db.command()
 @pass_app
 def upgrade(app: App) -> None:
-    """Bring the schema to this version's. Make a backup first: it is docs/operations.md's business how."""
+    """Bring the schema to this version's, in one transaction.
+
+    Make a backup first; docs/operations.md tells of what else.
+    """
     from registry import schema
     from registry.database import SCHEMA, Database
 
@@ -54,3 +59,23 @@ def check(context: click.Context, app: App) -> None:
     )
     if faults:
         context.exit(IntegrityError.exit_code)
+
+
+@db.command()
+@click.argument("file", type=PATH)
+@pass_app
+def backup(app: App, file: Path) -> None:
+    """Copy an SQLite database to FILE, while it is in use.
+
+    Copy the blobs after it, not before: then every blob that the copy names is among them.
+    """
+    from registry import schema
+    from registry.database import Database
+
+    database = Database.found(app.home, os.environ)
+    schema.backup(database, file)
+    size = file.stat().st_size
+    app.answer(
+        {"database": database.name, "file": str(file), "size": size},
+        f"{render.clean(file)}: {render.size(size)}",
+    )
