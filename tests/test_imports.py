@@ -37,6 +37,7 @@ TORCH_MODULES = {
     "exporter.export",
     "exporter.module_export",
     "exporter.module_table",
+    "exporter.figures",
     "exporter.proof",
     "exporter.reference",
     "exporter.session",
