@@ -6,7 +6,8 @@
 - `confined` runs chat templates and regular expressions from outside in a process that is ended in time
 - `relocation` finds them in an exported program, `registry.relink` writes others there
 - `retarget` makes the files of another fine-tune of a known base, without an export
-- `foundation` and `publish` join all this with the registry
+- `foundation`, `module_foundation` and `publish` join all this with the registry
+- `proof` runs what was published against transformers and PEFT: `probes` in, `figures` out, `reference` beside
 
 Only `decoder`, `lora`, `lower`, `export` and their kin import torch, and nothing imports those before an export is due:
 
