@@ -100,6 +100,12 @@ def duration(_context: click.Context, _option: click.Parameter, value: str | Non
     return int(match[1]) * _UNITS[match[2]]
 
 
+def span(seconds: int) -> str:
+    """A duration as `duration` reads it, in the largest unit that fits: 14400 is `4h`."""
+    unit, size = next((unit, size) for unit, size in reversed(_UNITS.items()) if seconds % size == 0)
+    return f"{seconds // size}{unit}"
+
+
 def foundation_option(*, required: bool = True) -> Callable[[FC], FC]:
     """--foundation: a name or a digest."""
     return click.option("--foundation", metavar="NAME", required=required, help="The foundation: a name or its digest.")

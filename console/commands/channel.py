@@ -8,7 +8,7 @@ import click
 
 from console import arms, documents, render
 from console.app import App, pass_app
-from console.options import any_share_bp, duration
+from console.options import any_share_bp, duration, span
 from console.verbs import Noun
 from registry.artifacts import Channel
 from registry.manifest import Arm
@@ -161,7 +161,8 @@ def _channel_text(registry: Registry, found: Channel) -> str:
     ]
     facts = [
         ("sequence", found.sequence),
-        ("poll", render.seconds(settings["poll_seconds"])),
+        ("poll", span(settings["poll_seconds"])),
+        ("lifetime", span(settings["lifetime_seconds"])),
         ("demands", ", ".join(filter(None, demands))),
         ("on_release", " ".join(hook)),
     ]

@@ -1,6 +1,7 @@
 """`ptdock release` and `ptdock channel`, as people type them."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -198,6 +199,7 @@ def test_a_channels_settings_are_shown_as_bars_and_words(home):
     text = ptdock(home, "channel", "show", "stable").stdout
     assert "lineage run, coverage 95 %" in text
     assert "1 adapter, 1 line" in text
+    assert re.search(r"^poll +1h$", text, re.MULTILINE)
     assert "held out" in text
     assert [arm["share_bp"] for arm in answer(home, "channel", "list")[1]["arms"]] == [1000, 8500, 500]
     answer(home, "channel", "set", "stable", "--no-require-lineage", "--holdout", "0%", "--min-coverage", "0%")
