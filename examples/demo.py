@@ -50,20 +50,21 @@ def main() -> None:
         if step.into and step.key in costs:
             print(f"{costs[step.key].output}\n  [done before: {costs[step.key]}]", flush=True)
             continue
-        costs[step.key] = carry_out(step)
-        print(f"\n  [{costs[step.key]}]", flush=True)
+        cost = carry_out(step)
+        print(f"\n  [{cost}]", flush=True)
+        costs.setdefault(step.key, cost)
         JOURNAL.write_text(json.dumps({key: asdict(cost) for key, cost in costs.items()}, indent=2))
     summarize(costs, time.perf_counter() - start)
 
 
 def remembered() -> dict[str, Cost]:
-    """What earlier runs made and what it took; without the store everything begins anew."""
+    """What each step took and said when it was first done; without the store everything begins anew."""
     if not HOME.exists():
         for directory in (PHONE, APP):
             shutil.rmtree(directory, ignore_errors=True)
         return {}
     journal = json.loads(JOURNAL.read_text()) if JOURNAL.exists() else {}
-    there = {step.key for step in CHAIN if step.into and step.into.exists()}
+    there = {step.key for step in CHAIN if step.into is None or step.into.exists()}
     return {key: Cost(**cost) for key, cost in journal.items() if key in there}
 
 
