@@ -12,7 +12,7 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -47,6 +47,10 @@ class BlobStore(Protocol):
 
     def size(self, digest: Digest) -> int | None:
         """The stored size in bytes; None when the blob is absent."""
+        ...
+
+    def sizes(self, digests: Collection[Digest]) -> Mapping[Digest, int | None]:
+        """The stored sizes of several blobs, all asked for at once."""
         ...
 
     def path(self, digest: Digest) -> Path:
@@ -178,6 +182,10 @@ class LocalStore:
             return self._at(digest).stat().st_size
         except FileNotFoundError:
             return None
+
+    def sizes(self, digests: Collection[Digest]) -> Mapping[Digest, int | None]:
+        """The stored sizes of several blobs."""
+        return {digest: self.size(digest) for digest in digests}
 
     def path(self, digest: Digest) -> Path:
         """The blob's own file, mode 0444. Raises NotFound."""

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -32,6 +33,7 @@ _OWNER = "ptdock.json"
 _BLOBS = "blobs/sha256"
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _ONCE = 1 << 20  # up to so many bytes are sent without asking first whether they are there
+_REQUESTS = 16  # small ones that are under way at once
 _AT_ONCE = 4  # parts of one upload that are under way, so 64 MiB of memory
 
 
@@ -104,6 +106,13 @@ class BucketStore:
                 return int(obstore.head(self._bucket.objects, _key(digest))["size"])
             except FileNotFoundError:
                 return None
+
+    def sizes(self, digests: Collection[Digest]) -> Mapping[Digest, int | None]:
+        """The stored sizes of several blobs: a publish asks while others wait for it, so not one after another."""
+        if not digests:
+            return {}
+        with ThreadPoolExecutor(min(len(digests), _REQUESTS)) as pool:
+            return dict(zip(digests, pool.map(self.size, digests), strict=True))
 
     def path(self, digest: Digest) -> Path:
         """A local copy, fetched and hashed when there is none yet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, insert, or_, select, text, update
+from sqlalchemy import ColumnElement, FromClause, Table, exists, func, insert, or_, select, text, update
 from sqlalchemy.orm import Session
 
 from registry import tables as t
@@ -24,8 +24,9 @@ def require(change: Change, store: BlobStore, blobs: Iterable[Descriptor]) -> No
     here cannot go before the reference to it is committed. Condemned blobs are taken back.
     """
     wanted = {blob.digest: blob for blob in blobs}
+    stored = store.sizes(wanted)
     for blob in wanted.values():
-        _check(store, blob)
+        _check(blob, stored[blob.digest])
     known = sizes(change.session, wanted)
     missing = [{"digest": blob.digest, "size": blob.size} for blob in wanted.values() if blob.digest not in known]
     if missing:
@@ -35,8 +36,7 @@ def require(change: Change, store: BlobStore, blobs: Iterable[Descriptor]) -> No
         change.session.execute(update(t.Blob).where(condemned).values(condemned_at=None))
 
 
-def _check(store: BlobStore, blob: Descriptor) -> None:
-    actual = store.size(blob.digest)
+def _check(blob: Descriptor, actual: int | None) -> None:
     if actual is None:
         raise BlobMissing(
             f"the store holds no blob {blob.digest}",
@@ -85,15 +85,26 @@ def _label(table: FromClause) -> Sequence[ColumnElement[Any]]:
 
 
 def faults(session: Session) -> list[str]:
-    """What SQLite finds wrong with its own file: damaged pages, broken links. PostgreSQL has no such check."""
+    """What is wrong with the database itself: damaged pages, which PostgreSQL names when it reads one, broken links."""
     if session.get_bind().dialect.name != "sqlite":
-        return []
+        return [fault for table in t.Table.metadata.sorted_tables for fault in _broken_links(session, table)]
     pages = [row[0] for row in session.execute(text("PRAGMA quick_check")) if row[0] != "ok"]
     links = [
         f"a row of {row[0]} refers to a missing row of {row[2]}"
         for row in session.execute(text("PRAGMA foreign_key_check"))
     ]
     return pages + links
+
+
+def _broken_links(session: Session, table: Table) -> Iterator[str]:
+    """What foreign keys would refuse; who owns a PostgreSQL can switch them off."""
+    for constraint in table.foreign_key_constraints:
+        target = constraint.referred_table.alias()
+        pairs = [(key.parent, target.c[key.column.name]) for key in constraint.elements]
+        there = exists().where(*(column == aim for column, aim in pairs))
+        query = select(func.count()).where(*(column.is_not(None) for column, _ in pairs), ~there)
+        if count := session.scalar(query.select_from(table)):
+            yield f"{count} rows of {table.name} refer to a missing row of {constraint.referred_table.name}"
 
 
 def _slices(digests: Collection[Digest]) -> Iterator[list[Digest]]:

@@ -150,6 +150,17 @@ def test_an_absent_blob_is_not_found(store):
     assert store.size(absent) is None
 
 
+def test_sizes_are_asked_for_together(store):
+    blobs = {store.put_bytes(bytes(size)) for size in range(30)}
+    absent = Digest.of(b"absent")
+
+    assert store.sizes([*(blob.digest for blob in blobs), absent]) == {
+        **{blob.digest: blob.size for blob in blobs},
+        absent: None,
+    }
+    assert store.sizes([]) == {}
+
+
 def test_a_flipped_bit_is_found_when_it_is_read(shelf):
     digest = shelf.store.put_bytes(b"abc").digest
     shelf.overwrite(digest, b"abb")
