@@ -25,6 +25,9 @@ Encode = Callable[[str], Sequence[int]]
 
 MAX_BYTES = 4 << 20
 MAX_PROBES = 256
+MAX_TOKENS = 16384
+"""Of all a user's probes together: the program decodes them one by one."""
+
 TOKENS = 12
 """The length of a built-in probe of token ids, before the model's own continuation."""
 COUNT = 4
@@ -86,7 +89,11 @@ def read_probes(path: Path, vocabulary: Vocabulary, context: int) -> tuple[Probe
     lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
     if not 1 <= len(lines) <= MAX_PROBES:
         raise InputError(f"{path}: {len(lines)} probes, expected 1 to {MAX_PROBES}", hint="take a sample of them")
-    return tuple(_read(f"{path.name}:{number}", line, vocabulary, context) for number, line in lines)
+    probes = tuple(_read(f"{path.name}:{number}", line, vocabulary, context) for number, line in lines)
+    tokens = sum(len(probe.tokens) for probe in probes)
+    if tokens > MAX_TOKENS:
+        raise InputError(f"{path}: {tokens} tokens, at most {MAX_TOKENS} are compared", hint="take a sample of them")
+    return probes
 
 
 def _read(where: str, line: bytes, vocabulary: Vocabulary, context: int) -> Probe:

@@ -38,6 +38,7 @@ from registry.errors import InputError
 
 _TORCH = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _PREFIX = "base_model.model."
+_NO_REFERENCE = "there is nothing to prove it against: save it so that PEFT loads it on this base"
 _BASE_COPIES = {Part.BASE_WEIGHT, Part.ORIGINAL_WEIGHT, Part.ORIGINAL_BIAS}
 """What PEFT saves of the base along with an adapter; the gate has compared it."""
 
@@ -154,13 +155,14 @@ def _loaded(model: nn.Module, directory: Path, gate: Gate, card: Card) -> Any:
             adapted = get_peft_model(model, PeftConfig.from_pretrained(work)).eval()
             result = set_peft_model_state_dict(adapted, tensors)
         except (ValueError, TypeError, RuntimeError, KeyError) as error:
-            raise InputError(f"PEFT cannot load this adapter: {str(error).partition(chr(10))[0]}") from error
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"PEFT itself cannot load this adapter: {reason}", hint=_NO_REFERENCE) from error
         wanted = get_peft_model_state_dict(adapted, save_embedding_layers=False)
     strange = sorted({*result.unexpected_keys, *(wanted.keys() - tensors.keys())})
     if strange:
         raise InputError(
             f"PEFT itself does not load this adapter whole: {strange[0]}",
-            hint="there is nothing to prove it against; merge or convert it as PEFT would read it",
+            hint=_NO_REFERENCE,
             tensors=strange,
         )
     return adapted

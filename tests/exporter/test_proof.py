@@ -17,8 +17,11 @@ from transformers import AutoModelForCausalLM
 from device.doctor import File
 from device.run import Model
 from device.selftest import agreeing
+from exporter.linker import Gate, card_of
 from exporter.proof import ProofOptions, Proven, prove_build
 from exporter.publish import PublishOptions, publish
+from exporter.recipe import Recipe
+from exporter.reference import Reference
 from registry.artifacts import Build
 from registry.digest import Digest
 from registry.errors import FormatError, InputError, ProofFailed
@@ -27,6 +30,7 @@ from registry.relink import relink, unpack
 from registry.relocation import RelocationTable
 from registry.selftest import SelfTest
 from registry.service import Registry
+from tests.exporter.adapters import q_tensors, write
 from tests.exporter.test_peft_runtime import randomize, train
 
 
@@ -198,6 +202,16 @@ def test_names_that_peft_would_not_look_for_are_proven_all_the_same(
     save_file(odd, file)
     build = publish(registry, tmp_path, PublishOptions("plain", "odd-names")).build
     assert prove_build(registry, build, ProofOptions())[0].figures.error < 1e-5
+
+
+def test_what_peft_itself_does_not_load_whole_has_no_reference(registry: Registry, bases: Path, tmp_path: Path) -> None:
+    card = card_of(registry, registry.foundation("plain"))
+    fused = write(tmp_path / "fused", q_tensors(), target_modules=["qkv_proj"])
+    with pytest.raises(InputError, match="PEFT itself cannot load this adapter: Target modules"):
+        Reference(bases / "plain", Recipe()).adapt(fused, Gate(), card)
+    half = write(tmp_path / "half", q_tensors(), target_modules=["q_proj", "v_proj"])
+    with pytest.raises(InputError, match=r"PEFT itself does not load this adapter whole: .*v_proj\.lora_A\.weight"):
+        Reference(bases / "plain", Recipe()).adapt(half, Gate(), card)
 
 
 def probes(path: Path, *lines: Any) -> Path:
