@@ -76,8 +76,9 @@ class Words:
         """How strong an edge is, and what it says."""
         if edge.release is not None:
             return self.holds.get(edge.release, Hold(reach.RECORDED, f"release {edge.release}"))
-        if edge.kind == "releases.document":
-            return self.holds.get(int(edge.owner), Hold(reach.RECORDED, f"release {edge.owner}"))
+        if edge.kind in {"releases.document", "release_files.blob"}:
+            number = int(edge.owner.partition(" ")[0])
+            return self.holds.get(number, Hold(reach.RECORDED, f"release {number}"))
         owner = " ".join(self.names.get(word, word) for word in edge.owner.split(" "))
         return Hold(_LOWEST, _WORDS.get(edge.kind, f"{edge.kind.partition('.')[0]} {{}}").format(owner))
 

@@ -206,6 +206,11 @@ class Line:
             **_present(tokenizer=tokenizer, prompt=_pin(self.prompt)),
         }
 
+    def shared(self) -> list[Descriptor]:
+        """What the line pins beside its foundation and its adapters."""
+        tokenizer = self.tokenizer.file if self.tokenizer else None
+        return [pin for pin in (self.foundation.segments, self.base, tokenizer, self.prompt) if pin is not None]
+
     @classmethod
     def read(cls, fields: Fields) -> Line:
         """From the document. Raises FormatError."""
@@ -262,12 +267,15 @@ class ReleaseDocument:
             holes=fields.flag("holes", default=False),
         )
 
+    def shared(self) -> list[Descriptor]:
+        """What the lines pin beside their foundations and their adapters, each once."""
+        return list(dict.fromkeys(pin for line in self.lines for pin in line.shared()))
+
     def blobs(self, *, revoked: Collection[Digest] = ()) -> dict[Descriptor, None]:
         """Every blob that the document pins, each once, in its order; nothing of builds that are revoked."""
         found: dict[Descriptor | None, None] = {}
         for line in self.lines:
-            tokenizer = line.tokenizer.file if line.tokenizer else None
-            found |= dict.fromkeys((line.foundation.file, line.foundation.segments, line.base, tokenizer, line.prompt))
+            found |= dict.fromkeys((line.foundation.file, *line.shared()))
             for entry in line.adapters:
                 if entry.file.digest not in revoked:
                     found |= dict.fromkeys((entry.file, entry.self_test, entry.prompt))

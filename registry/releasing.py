@@ -31,10 +31,10 @@ def record(change: Change, store: BlobStore, composed: Composed) -> Release:
     """Record a release under the next number."""
     document = replace(composed.document, release=channels.next_number(change.session))
     file = store.put_bytes(document.to_bytes())
-    segments = [line.foundation.segments for line in document.lines if line.foundation.segments]
-    content.require(change, store, [file, *segments])
+    content.require(change, store, [file, *document.blobs()])
     release = Release(document.release, file, composed.lines, change.at, document.holes)
     channels.insert_release(change, release)
+    channels.insert_files(change, release.number, (pin.digest for pin in document.shared()))
     after = {"document": str(file.digest), "adapters": list(composed.refs)}
     change.record("release.create", f"release {release.number}", after=after)
     return release

@@ -400,6 +400,15 @@ class LineEntry(Table):
     build: Mapped[int] = mapped_column(index=True)
 
 
+class ReleaseFile(Table):
+    """A file that a release pins and no build of it holds; a base may have replaced its own since."""
+
+    __tablename__ = "release_files"
+    __table_args__ = (_STRICT,)
+    release: Mapped[int] = mapped_column(_to("releases.number"), primary_key=True)
+    blob: Mapped[Digest] = mapped_column(_to("blobs.digest"), primary_key=True, index=True)
+
+
 class Channel(Table):
     """The only mutable name. Its sequence and arms are those of its newest manifest."""
 

@@ -48,6 +48,13 @@ def insert_release(change: Change, new: artifacts.Release) -> None:
         session.execute(insert(t.LineEntry), entries)
 
 
+def insert_files(change: Change, number: int, files: Iterable[Digest]) -> None:
+    """Record what a release pins beside its builds, so that none of it can be forgotten."""
+    rows = [{"release": number, "blob": digest} for digest in sorted(set(files))]
+    if rows:
+        change.session.execute(insert(t.ReleaseFile), rows)
+
+
 def release(session: Session, number: int) -> artifacts.Release | None:
     """The release with this number, when it is recorded."""
     row = session.get(t.Release, number)

@@ -359,3 +359,18 @@ def test_an_unfinished_file_that_goes_while_it_is_looked_at_is_no_error(registry
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_release_of_before_keeps_what_only_its_document_pins(registry):
+    """Releases that were made under an older schema have no rows for such files."""
+    base = registry.base(Digest.of(b"base"))
+    registry.create_release("stable", ["pirate@1.0.0"])
+    registry.add_base(Base(base.fingerprint, base.tensors, {}, base.hint), replace=True)
+    connection = registry.database.engine.raw_connection()
+    connection.execute("DROP TRIGGER release_files_refuse_delete")
+    connection.execute("DELETE FROM release_files")
+    connection.commit()
+    connection.close()
+
+    assert registry.keeper().collect(grace=0).deleted == ()
+    assert kept(registry)[base.files["tokenizer.json"].digest] == "channel stable offers release 1 (100 %)"

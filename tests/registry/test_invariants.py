@@ -176,6 +176,7 @@ LINKS = {
     "a name means something": ("foundation_names", "true", {"name": "'f3'", "foundation": NOTHING}),
     "a template has a foundation": ("templates", "true", {"id": "99", "foundation": NOTHING}),
     "a release has its document": ("releases", "true", {"number": "9", "document": NOTHING}),
+    "a release has the files that it pins": ("release_files", "true", {"blob": NOTHING}),
     "a manifest has its bytes": ("manifests", "true", {"sequence": "9", "digest": NOTHING}),
     "a manifest has a log": (
         "manifests",
@@ -244,6 +245,7 @@ def test_no_blob_can_be_deleted_that_anything_refers_to(database):
         "releases SET document = document",
         "lines SET position = 7",
         "line_entries SET build = build",
+        "release_files SET blob = blob",
         "manifests SET expires = expires + 1",
         "arms SET share_bp = 1",
         "events SET actor = 'someone else'",
@@ -255,7 +257,11 @@ def test_what_is_immutable_cannot_be_changed(database, change):
 
 
 @pytest.mark.parametrize(
-    "table", ["registry", "versions", "releases", "lines", "line_entries", "channels", "manifests", "arms", "events"]
+    "table",
+    [
+        *("registry", "versions", "releases", "lines", "line_entries", "release_files"),
+        *("channels", "manifests", "arms", "events"),
+    ],
 )
 def test_history_cannot_be_removed(database, table):
     statement = f"DELETE FROM {table}"  # noqa: S608 - of the list above

