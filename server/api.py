@@ -20,7 +20,6 @@ from starlette.types import ASGIApp
 from registry import canonical
 from registry.device_state import DeviceState
 from registry.errors import PtdockError
-from registry.names import NAME_PATTERN
 from registry.service import Registry
 from registry.site import blob_path
 from server import documents
@@ -30,11 +29,11 @@ from server.metrics import CONTENT_TYPE, Metrics
 from server.observed import Log, Observed, log_line
 from server.planner import Planner
 from server.problems import MEDIA_TYPE, Problem, broken, of_error
-from server.reading import read_model
+from server.reading import NAME, read_model
 from server.settings import Settings
 from server.tree import Elsewhere, Tree
 
-Name = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
+Name = Annotated[str, Field(pattern=NAME)]
 
 
 class Question(BaseModel):

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
+from fastapi import Path as PathParameter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import FormData
 
@@ -25,18 +26,18 @@ from registry import canonical
 from registry.artifacts import ReleaseResult
 from registry.composing import Contents, LineSpec
 from registry.errors import Unavailable
-from registry.names import check_name
 from registry.rolling import Rollout
 from registry.service import Registry
 from server import documents
 from server.guard import Guard
 from server.problems import Expected
-from server.reading import read_model
+from server.reading import NAME, read_model
 from server.settings import Settings
 from server.upload import FORM, options_of, read_form, write_files
 
 Share = Annotated[int, Field(ge=1, le=10_000, description="Basis points of the devices.")]
 Number = Annotated[int, Field(ge=1, le=2**31 - 1, description="A release's number.")]
+Name = Annotated[str, PathParameter(pattern=NAME)]
 Text = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -97,10 +98,9 @@ def _publishing(router: APIRouter, guard: Guard, settings: Settings) -> None:
     refusals = documents.refusals(400, 401, 403, 404, 409, 413, 415, 422, 429, 503)
 
     @router.post("/v1/adapters/{name}/versions", openapi_extra=asked, responses=refusals, response_class=Response)
-    async def publish_adapter(request: Request, name: str) -> Response:
+    async def publish_adapter(request: Request, name: Name) -> Response:
         """Check the files, make the `.pte` and record both, as `ptdock adapter publish` does."""
         token = await run_sync(guard.caller, request, "publish")
-        check_name(name, what="adapter")
         guard.spend(token)
         form = await read_form(request, settings.upload)
         try:
@@ -111,10 +111,9 @@ def _publishing(router: APIRouter, guard: Guard, settings: Settings) -> None:
         return answer(document)
 
     @router.get("/v1/adapters/{name}", responses=documents.refusals(401, 404, 422), response_class=Response)
-    def show(request: Request, name: str) -> Response:
+    def show(request: Request, name: Name) -> Response:
         """An adapter's versions and their builds, the unreleased ones too; any token may ask."""
         registry = guard.registry(guard.caller(request, None))
-        check_name(name, what="adapter")
         found = [_version(registry, each.version, name) for each in registry.versions(name)]
         return answer({"name": name, "versions": found})
 
@@ -149,7 +148,7 @@ def _releasing(router: APIRouter, guard: Guard, settings: Settings) -> None:
     refusals = documents.refusals(400, 401, 403, 404, 409, 413, 415, 422, 503)
 
     def verb(path: str, model: type[Strict], act: Callable[[Rollout, Any], ReleaseResult], text: str) -> None:
-        async def route(request: Request, channel: str) -> Response:
+        async def route(request: Request, channel: Name) -> Response:
             token = await run_sync(guard.caller, request, "release")
             given = await read_model(request, model, settings.plan)
             rollout = guard.registry(token).rollout(channel)

@@ -14,8 +14,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from registry.names import NAME_PATTERN
 from server.problems import MEDIA_TYPE
+from server.reading import NAME
 
 DESCRIPTION = (
     "What channels offer, as files: devices verify them and compute their own plan. Questions and verbs are for people "
@@ -80,7 +80,7 @@ _QUESTION = {
             "minItems": 1,
             "maxItems": 100,
             "uniqueItems": True,
-            "items": {"type": "string", "pattern": f"^{NAME_PATTERN}$"},
+            "items": {"type": "string", "pattern": NAME},
         },
         "device": component("device_state"),
         "delete_first": {"type": "boolean", "default": False},
@@ -132,7 +132,7 @@ def _target(reference: str, name: str) -> str:
 
 def _tree() -> dict[str, Any]:
     """The paths of the static tree."""
-    name = {"type": "string", "pattern": f"^{NAME_PATTERN}$"}
+    name = {"type": "string", "pattern": NAME}
     digest = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
     document = {"type": "string", "pattern": r"^(([0-9]{1,9}\.(root|targets|snapshot))|timestamp)\.json$"}
     return {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -28,16 +27,26 @@ _STATUS: dict[type[PtdockError], int] = {
 _PATH = re.compile(r"(?<![\w.:/-])/(?:[^\s/:,;'\"]+/)+[^\s:,;'\"]*")
 
 
-@dataclass(frozen=True, slots=True)
 class Problem(Exception):  # noqa: N818 - the RFC's noun
     """A refusal: an HTTP status, a sentence, a hint, further members, and headers that go with it."""
 
-    status: int
-    detail: str
-    hint: str = ""
-    code: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        hint: str = "",
+        *,
+        code: str = "",
+        values: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.hint = hint
+        self.code = code
+        self.values = values or {}
+        self.headers = headers or {}
 
     def to_bytes(self) -> bytes:
         """The document's bytes (canonical JSON)."""
@@ -54,7 +63,7 @@ def of_error(error: PtdockError, *hidden: Path) -> Problem:
         return broken(status)
     values = {"findings": _without_paths(error.values["findings"], hidden)} if "findings" in error.values else {}
     message, hint = _without_paths(error.message, hidden), _without_paths(error.hint, hidden)
-    return Problem(status, message, hint, error.code, values)
+    return Problem(status, message, hint, code=error.code, values=values)
 
 
 class Expected(Unavailable):

@@ -12,6 +12,8 @@ from registry.errors import FormatError
 from server.problems import Problem
 
 M = TypeVar("M", bound=BaseModel)
+NAME = r"^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9_-])?$"
+"""registry.names as one pattern: it says that a name does not end in a dot, too."""
 
 
 def bounded(request: Request, limit: int, media_type: str) -> None:
@@ -55,7 +57,7 @@ def model_of(data: bytes, model: type[M], what: str) -> M:
     try:
         canonical.loads(data, what=what)
     except FormatError as error:
-        raise Problem(400, error.message, error.hint, error.code) from None
+        raise Problem(400, error.message, error.hint, code=error.code) from None
     try:
         return model.model_validate_json(data, strict=True)
     except ValidationError as error:

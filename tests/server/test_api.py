@@ -175,6 +175,15 @@ def test_a_log_line_names_the_route_and_never_a_device_a_query_or_a_path(offered
     assert str(offered) not in json.dumps(running.log)
 
 
+def test_a_refusal_is_no_trouble_of_the_servers(offered, serve):
+    with serve(offered) as running:
+        statuses = [running.post("/v1/plan", body).status for body in (b"", {}, {**QUESTION, "channels": ["nowhere"]})]
+        statuses += [running.get(path).status for path in ("/v1/adapters/pirate", "/nothing", "/blobs/x")]
+
+    assert statuses == [400, 422, 404, 401, 404, 404]
+    assert [entry for entry in running.log if "trouble" in entry] == []
+
+
 def test_a_failure_inside_is_told_to_the_log_and_not_to_the_client(home, serve):
     (document,) = [pin["digest"] for pin in json.loads(Registry.open(home).manifest("stable"))["releases"]]
     blob = home / "blobs" / "sha256" / document.removeprefix("sha256:")
