@@ -26,6 +26,7 @@ from exporter.quiet import quiet
 from exporter.sources import Progress, load_exporter, load_module, no_progress
 from exporter.structure import Structure
 from registry.errors import InputError
+from registry.formats.pte import read_pte
 from registry.names import check_name
 from registry.service import Registry
 
@@ -83,8 +84,21 @@ def _export(
         job = torch_export.Job(source, options.recipe, CONTEXT, progress)
         with quiet():
             made = torch_export.export_base(job, Path(work))
+        _check_nothing_inside(source.spec, made.program)
         progress("storing the foundation")
         record_base(registry, source)
         foundation = record_foundation(registry, source, made, options, name)
         program = record_base_program(registry, foundation, made, job)
     return Exported(name, foundation, program, fresh=True, seconds=0.0)
+
+
+def _check_nothing_inside(spec: str, program: bytes) -> None:
+    """Refuse a module whose weights would stay in every program: those that XNNPACK makes of others are not tagged."""
+    inside = sum(part.size for part in read_pte(program).inline)
+    if inside:
+        raise InputError(
+            f"{spec}: {inside} bytes of weights would stay inside every program",
+            hint="XNNPACK folds a batch norm into the convolution before it: fold it in the factory, with "
+            "torch.nn.utils.fusion.fuse_conv_bn_eval",
+            size=inside,
+        )

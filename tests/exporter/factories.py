@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, ViTConfig, ViTModel
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -121,6 +122,29 @@ class Views(nn.Module):
 
 def views() -> Any:
     return Views(), (torch.randn(2, 16, generator=torch.Generator().manual_seed(1)),)
+
+
+class Pixels(nn.Module):
+    """A convolution with a batch norm, which XNNPACK would fold into it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm, self.head = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Linear(16, 8)
+        self.norm.running_mean.normal_()
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.norm(self.conv(pixels))).mean((2, 3)))
+
+
+def unfolded() -> Any:
+    return Pixels().eval(), (torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(1)),)
+
+
+def folded() -> Any:
+    module, inputs = unfolded()
+    module.conv, module.norm = fuse_conv_bn_eval(module.conv, module.norm), nn.Identity()
+    return module, inputs
 
 
 def nothing() -> Any:

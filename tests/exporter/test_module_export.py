@@ -173,6 +173,19 @@ def test_views_of_one_matrix_are_exported_as_what_they_show(tmp_path: Path) -> N
     assert (actual - source.root(*source.inputs)).abs().max() < 1e-5
 
 
+def test_weights_that_xnnpack_makes_of_others_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    registry = Registry.init(tmp_path / "home")
+    with pytest.raises(InputError, match=r"unfolded: 1792 bytes of weights would stay inside every program") as caught:
+        export_module(registry, f"{HERE}:unfolded", "pixels", ExportOptions())
+    assert "fuse_conv_bn_eval" in caught.value.hint
+    assert registry.foundations() == ()
+    made = export_module(registry, f"{HERE}:folded", "pixels", ExportOptions())
+    source = source_of("folded")
+    actual = run(registry, made.base_program.hollow.digest, made.foundation.file.digest, source.inputs)
+    assert (actual - source.root(*source.inputs)).abs().max() < 1e-5
+    assert {name for tensor in made.foundation.tensors for name in tensor.names} >= {"conv.weight", "conv.bias"}
+
+
 CHANGING = """
 import json
 from pathlib import Path
