@@ -21,6 +21,7 @@ from registry.database import Database
 from registry.digest import Descriptor, Digest
 from registry.origins import Origins, origins
 from registry.reachability import Item, survey
+from registry.tracing import Trace, trace
 
 
 class Keeper:
@@ -71,6 +72,11 @@ class Keeper:
         waiting = tuple(sorted({*loose} - {*condemned, *deleted}, key=lambda blob: blob.digest))
         removed = collecting.remove_unfinished(self.unfinished())
         return Collected(kept, size, condemned, waiting, deleted, taken_back, removed)
+
+    def trace(self, ref: str | Digest) -> Trace:
+        """What a digest or a version (`NAME@VERSION`) is, came from, and was offered as. Raises NotFound."""
+        with self._database.read() as session:
+            return trace(session, ref, self._clock())
 
     def origins(self, digest: Digest) -> Origins:
         """What names a blob, and as what."""

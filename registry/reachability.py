@@ -42,7 +42,8 @@ _WORDS = {
     "bases.tensors": "the tensor table of base {}",
     "bases.prompt": "the prompt of base {}",
     "base_files.blob": "a file of base {}",
-    "releases.document": "release {}",
+    "releases.document": "the document of release {}",
+    "release_files.blob": "a file of release {}",
     "manifests.digest": "the manifest {}, kept for the record",
 }
 _LOWEST = reach.RECORDED + 1  # what rows keep, beside what devices may be told
@@ -77,10 +78,13 @@ class Words:
         if edge.release is not None:
             return self.holds.get(edge.release, Hold(reach.RECORDED, f"release {edge.release}"))
         if edge.kind in {"releases.document", "release_files.blob"}:
-            number = int(edge.owner.partition(" ")[0])
-            return self.holds.get(number, Hold(reach.RECORDED, f"release {number}"))
+            return self.holds.get(int(edge.owner), Hold(reach.RECORDED, f"release {edge.owner}"))
+        return Hold(_LOWEST, self.role(edge))
+
+    def role(self, edge: Edge) -> str:
+        """What the blob is to the row that refers to it."""
         owner = " ".join(self.names.get(word, word) for word in edge.owner.split(" "))
-        return Hold(_LOWEST, _WORDS.get(edge.kind, f"{edge.kind.partition('.')[0]} {{}}").format(owner))
+        return _WORDS.get(edge.kind, f"{edge.kind.partition('.')[0]} {{}}").format(owner)
 
 
 def survey(session: Session, store: BlobStore, now: float) -> Iterator[Item]:

@@ -116,8 +116,8 @@ def _owner(table: Table) -> tuple[ColumnElement[str], FromClause]:
         return func.coalesce(first, _text(source)), table
     if {"adapter", "version"} <= set(table.c.keys()):
         return _version(table), table
-    if "foundation" in table.c:
-        return _text(table.c.foundation), table
+    for name in {"release", "foundation"} & set(table.c.keys()):
+        return _text(table.c[name]), table
     keys = [_text(column) for column in table.primary_key]
     owner = keys[0]
     for key in keys[1:]:

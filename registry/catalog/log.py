@@ -74,14 +74,15 @@ def _last(session: Session) -> tuple[int, Digest]:
 
 def events(session: Session, limit: int | None = None) -> list[Event]:
     """The log, newest first."""
-    return [_event(row) for row in session.scalars(select(t.Event).order_by(t.Event.id.desc()).limit(limit))]
+    return [event(row) for row in session.scalars(select(t.Event).order_by(t.Event.id.desc()).limit(limit))]
 
 
 def chain(session: Session) -> Iterator[tuple[Event, Digest]]:
     """The log, oldest first, each event beside its recorded digest."""
     for row in session.scalars(select(t.Event).order_by(t.Event.id).execution_options(yield_per=1000)):
-        yield _event(row), row.digest
+        yield event(row), row.digest
 
 
-def _event(row: t.Event) -> Event:
+def event(row: t.Event) -> Event:
+    """A row of the log as a value."""
     return Event(row.id, row.at, row.actor, row.action, row.subject, row.before, row.after, row.prev)
