@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from exporter.card import Card
 from exporter.peft.adapter import ModuleAdapter
@@ -41,7 +40,7 @@ def check_complete(config: Config, card: Card, modules: Mapping[str, ModuleAdapt
         message = f"trainable_token_indices: no rows for {key} in the file"
         findings.error("missing-tensor", "trainable_token_indices", message, hint=WHOLE_HINT)
     for entry in config.modules_to_save:
-        if not any(is_saved(replace(config, modules_to_save=(entry,)), name) for name in card.modules):
+        if not any(is_saved((entry,), name) for name in card.modules):
             message = f"modules_to_save lists {entry!r}, which {card.architecture} does not have"
             findings.warning("idle-module", "modules_to_save", message, actual=entry)
 

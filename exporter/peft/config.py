@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from exporter.peft.fields import CHANGED_BASE, FILE, LOFTQ, PLAIN_HINT, Fields, is_number, is_rank
+from exporter.peft.fields import CHANGED_BASE, FILE, LOFTQ, MAX_SAVED, PLAIN_HINT, Fields, is_number, is_rank
 from exporter.peft.findings import Findings
 from registry import canonical
 from registry.errors import FormatError
@@ -153,7 +153,7 @@ def _lora_config(raw: Mapping[str, Any], findings: Findings, modules: Collection
         lora_bias=reader.flag("lora_bias"),
         fan_in_fan_out=reader.flag("fan_in_fan_out"),
         bias=reader.bias(),
-        modules_to_save=reader.names("modules_to_save"),
+        modules_to_save=reader.names("modules_to_save", MAX_SAVED),
         init=reader.init(),
         token_indices=reader.token_indices(),
         tie=reader.flag("ensure_weight_tying"),

@@ -25,6 +25,8 @@ INDEX = "adapter_model.safetensors.index.json"
 PICKLE = "adapter_model.bin"
 MAX_CONFIG = 4 << 20
 MAX_NAME = 255
+MAX_TENSOR_NAME = 512
+MAX_TENSORS = 1 << 17
 MAX_ATTACHMENT = 64 << 20
 _SHARD = re.compile(r"adapter_model-\d{5}-of-\d{5}\.safetensors", re.ASCII)
 _WEIGHTS = re.compile(r".*\.(safetensors|bin|pt|pth|ckpt)", re.ASCII)
@@ -185,7 +187,18 @@ def _read_weights(path: Path, names: tuple[str, ...], findings: Findings) -> dic
         tensors |= found
     if files and INDEX in names:
         _compare_index(_weight_map(path, Findings()), tensors, findings)
-    return tensors if files else None
+    return tensors if files and _are_names(tensors, findings) else None
+
+
+def _are_names(tensors: Mapping[str, Stored], findings: Findings) -> bool:
+    """Whether all tensors have names of a length that names have: what matches them takes quadratic time."""
+    longest = max(tensors, key=len, default="")
+    if len(longest) > MAX_TENSOR_NAME or len(tensors) > MAX_TENSORS:
+        found = f"{len(tensors)} tensors, the longest name has {len(longest)} characters"
+        message = f"{found}: at most {MAX_TENSORS} and {MAX_TENSOR_NAME} are read"
+        findings.error("tensor-names", longest[:MAX_NAME], message)
+        return False
+    return True
 
 
 def _read_file(file: Path) -> dict[str, Stored]:

@@ -13,6 +13,7 @@ from exporter.peft.patterns import check_patterns, key_expression, layer_express
 
 FILE = "adapter_config.json"
 MAX_NAMES = 1 << 16
+MAX_SAVED = 1024
 MAX_SHOWN = 500
 PLAIN_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica"})
 CHANGED_BASE = re.compile(r"pissa(_niter_\d+)?|olora|corda|lora_ga", re.ASCII)
@@ -83,17 +84,17 @@ class Fields:
             self.wrong(name, "true or false")
         return value is True
 
-    def names(self, name: str) -> tuple[str, ...]:
-        """A list of names."""
+    def names(self, name: str, limit: int = MAX_NAMES) -> tuple[str, ...]:
+        """A list of at most `limit` names."""
         value = self.raw.get(name)
         if value is None:
             return ()
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
             self.wrong(name, "a list of names")
             return ()
-        if len(value) > MAX_NAMES:
-            message = f"{FILE}: {name!r} lists {len(value)} names, at most {MAX_NAMES} are read"
-            self.findings.error("too-many", name, message, expected=MAX_NAMES, actual=len(value))
+        if len(value) > limit:
+            message = f"{FILE}: {name!r} lists {len(value)} names, at most {limit} are read"
+            self.findings.error("too-many", name, message, expected=limit, actual=len(value))
             return ()
         return tuple(value)
 

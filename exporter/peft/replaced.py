@@ -26,7 +26,7 @@ OTHER_BASE_HINT = "the adapter was trained on another base"
 def replaces(config: Config, card: Card, name: str) -> bool:
     """Whether modules_to_save means the module, itself or, under ensure_weight_tying, through a tied one."""
     tied = card.tied_with(name) if ties_saved(config) else ()
-    return any(is_saved(config, other) for other in (name, *tied))
+    return any(is_saved(config.modules_to_save, other) for other in (name, *tied))
 
 
 @dataclass(slots=True)

@@ -7,7 +7,8 @@ Source: `check_target_module_exists` (peft/tuners/tuners_utils.py) and `_set_tra
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from exporter.card import LINEAR_KINDS, Card, Module
 from exporter.peft.config import Config
@@ -18,13 +19,15 @@ ADAPTABLE = LINEAR_KINDS | {"embedding"}
 EMBEDDING_NAMES = ("embed_tokens", "lm_head")
 """The only names by which PEFT knows what shares the embedding (`EMBEDDING_LAYER_NAMES` in peft/utils/constants.py)."""
 
+LISTED = 20
+
 _FIRST_INDEX = re.compile(r".*?\.[^.]*\.(?P<index>\d+)\.")
 
 
-def is_saved(config: Config, name: str) -> bool:
+def is_saved(entries: tuple[str, ...], name: str) -> bool:
     """Whether `modules_to_save` names the module or one that it stands in, by the ending of the name, as PEFT does."""
     parts = name.split(".")
-    return any(".".join(parts[:end]).endswith(config.modules_to_save) for end in range(1, len(parts) + 1))
+    return any(".".join(parts[:end]).endswith(entries) for end in range(1, len(parts) + 1))
 
 
 def ties_saved(config: Config) -> bool:
@@ -45,32 +48,51 @@ def _names_embedding(names: Iterable[str]) -> bool:
     return any(name.rpartition(".")[2] in EMBEDDING_NAMES for name in names)
 
 
-def is_targeted(config: Config, name: str, module: Module, *, head: bool) -> bool:
-    """Whether the config puts LoRA on this module; `head` is whether it is an output head."""
-    if _is_excluded(config, name) or is_saved(config, name) or module.kind not in ADAPTABLE:
-        return False
-    targets = config.targets
-    if isinstance(targets, str):
-        if _is_all_linear(config):
-            return module.kind in LINEAR_KINDS and not head
-        return compile_pattern(targets).fullmatch(name) is not None
-    if targets is None:
-        return False
-    return name in targets or (_ends_with(name, targets) and _is_layer(config, name))
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which modules a config puts LoRA on; its lists as sets, for there may be one name for each module of a base."""
+
+    config: Config
+    targets: frozenset[str]
+    excluded: frozenset[str]
+
+    @classmethod
+    def of(cls, config: Config) -> Selection:
+        """What a config selects."""
+        return cls(config, _listed(config.targets), _listed(config.excluded))
+
+    def means(self, name: str, module: Module, *, head: bool) -> bool:
+        """Whether it puts LoRA on this module; `head` is whether it is an output head."""
+        if self._excludes(name) or is_saved(self.config.modules_to_save, name) or module.kind not in ADAPTABLE:
+            return False
+        if isinstance(self.config.targets, str):
+            if _is_all_linear(self.config):
+                return module.kind in LINEAR_KINDS and not head
+            return compile_pattern(self.config.targets).fullmatch(name) is not None
+        return name in self.targets or (_ends_with(name, self.targets) and _is_layer(self.config, name))
+
+    def _excludes(self, name: str) -> bool:
+        if isinstance(self.config.excluded, str):
+            return compile_pattern(self.config.excluded).fullmatch(name) is not None
+        return _ends_with(name, self.excluded)
+
+
+def _listed(names: str | tuple[str, ...] | None) -> frozenset[str]:
+    return frozenset() if names is None or isinstance(names, str) else frozenset(names)
 
 
 def _is_all_linear(config: Config) -> bool:
     return isinstance(config.targets, str) and config.targets.lower() == "all-linear"
 
 
-def _is_excluded(config: Config, name: str) -> bool:
-    if isinstance(config.excluded, str):
-        return compile_pattern(config.excluded).fullmatch(name) is not None
-    return name in config.excluded or _ends_with(name, config.excluded)
+def _ends_with(name: str, targets: frozenset[str]) -> bool:
+    return not targets.isdisjoint(_endings(name))
 
 
-def _ends_with(name: str, targets: Iterable[str]) -> bool:
-    return any(name == target or name.endswith(f".{target}") for target in targets)
+def _endings(name: str) -> set[str]:
+    """The name, and what stands behind each of its dots."""
+    parts = name.split(".")
+    return {".".join(parts[start:]) for start in range(len(parts))}
 
 
 def _is_layer(config: Config, name: str) -> bool:
@@ -97,10 +119,11 @@ def check_targets(
             message = "adapter_config.json names no 'target_modules': the tensors decide"
             findings.warning("no-targets", "target_modules", message)
         return
+    selection = Selection.of(config)
     meant = {
         name
         for name, module in modules.items()
-        if is_targeted(config, name, module, head=name in card.modules and card.is_head(name))
+        if selection.means(name, module, head=name in card.modules and card.is_head(name))
     }
     if ties_targets(config):  # PEFT gives all that share the embedding the same factors, and saves them too
         meant |= {name for group in card.tied for name in group}
@@ -124,22 +147,20 @@ def _check_missing(
 
     A target is explained when the config takes back every module that it names, and so none of them is missing.
     """
-    listed = () if isinstance(config.targets, str) or config.targets is None else config.targets
+    listed = () if isinstance(config.targets, str) or config.targets is None else dict.fromkeys(config.targets)
     hint = "layers_to_transform or exclude_modules must say so if that is meant"
-    silent = [
-        target
-        for target in listed
-        if not _any_ends(adapted, target) and (_any_ends(missing, target) or not _any_ends(modules, target))
-    ]
-    for target in silent:
+    has_tensors, lacks, exists = (set().union(*map(_endings, names)) for names in (adapted, missing, modules))
+    silent = [target for target in listed if target not in has_tensors and (target in lacks or target not in exists)]
+    for target in _few(silent):
         findings.error("target-without-tensors", "target_modules", f"{target} has no tensors", actual=target, hint=hint)
-    for name in sorted(missing):
-        if not _ends_with(name, silent):
-            findings.error("module-without-tensors", name, f"{name} is targeted but has no tensors", hint=hint)
+    named = frozenset(silent)
+    for name in _few([name for name in sorted(missing) if not _ends_with(name, named)]):
+        findings.error("module-without-tensors", name, f"{name} is targeted but has no tensors", hint=hint)
 
 
-def _any_ends(names: Iterable[str], target: str) -> bool:
-    return any(_ends_with(name, (target,)) for name in names)
+def _few(names: Sequence[str]) -> Sequence[str]:
+    """The first names, and how many more there are."""
+    return names if len(names) <= LISTED else [*names[:LISTED], f"each of {len(names) - LISTED} more"]
 
 
 def _check_patterns(config: Config, adapted: Collection[str], findings: Findings) -> None:

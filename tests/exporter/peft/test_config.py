@@ -187,6 +187,7 @@ def test_a_slow_expression_is_named_among_others_wherever_it_stands() -> None:
 def test_more_expressions_or_names_than_any_base_has_modules_are_refused() -> None:
     assert "5000 expressions" in read(rank_pattern={f"a{number}": 4 for number in range(5000)})[1][0]
     assert "lists 70000 names" in read(target_modules=["a"] * 70_000)[1][0]
+    assert "lists 1025 names" in read(modules_to_save=["a"] * 1025)[1][0]
 
 
 def test_a_message_shows_no_more_of_a_value_than_can_be_read() -> None:

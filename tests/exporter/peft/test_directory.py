@@ -188,6 +188,14 @@ def test_a_damaged_weights_file_is_named(tmp_path: Path, card: Card, data: bytes
     assert str(directory) not in found
 
 
+@pytest.mark.parametrize("name", ["x" * 600, "module." * 90 + "x", "layers.0.attn." * 50 + "lora_a.weight"])
+def test_a_name_longer_than_any_modules_is_refused_before_it_is_matched(tmp_path: Path, card: Card, name: str) -> None:
+    directory = write(tmp_path, {**q_tensors(), name: np.zeros(1, np.float32)})
+    assert messages(check(directory, card)) == [
+        f"5 tensors, the longest name has {len(name)} characters: at most 131072 and 512 are read"
+    ]
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 def test_any_flipped_byte_gives_findings_or_an_adapter(tmp_path: Path, card: Card, data: st.DataObject) -> None:

@@ -504,6 +504,14 @@ def test_many_stray_tensors_are_counted(tmp_path: Path, card: Card) -> None:
     assert found[-1] == "5 more tensors match no module of the base"
 
 
+def test_many_targets_without_tensors_are_counted_and_take_no_time(tmp_path: Path, card: Card) -> None:
+    targets = ["q_proj", *(f"proj_{number:05}" for number in range(60_000))]
+    found = errors_of(tmp_path, card, q_tensors(), target_modules=targets, exclude_modules=targets[30:])
+    assert len(found) == 21
+    assert found[0] == "proj_00000 has no tensors"
+    assert found[-1] == "each of 59980 more has no tensors"
+
+
 def test_values_that_vanish_in_half_precision_are_a_warning(tmp_path: Path, card: Card) -> None:
     tensors = {name: tensor * np.float32(1e-12 if "lora_B" in name else 1) for name, tensor in q_tensors().items()}
     checked = check(write(tmp_path, tensors), replace(card, factor_dtype="F16"), base_fingerprint=card.base)
