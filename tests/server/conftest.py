@@ -8,7 +8,9 @@ import time
 from contextlib import contextmanager
 from http.client import HTTPConnection
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from exporter.publish import PublishOptions, publish
 from registry.service import Registry
@@ -18,13 +20,10 @@ from server.settings import Settings
 
 
 def write_adapter(directory, seed, rank=4):
-    """A PEFT adapter for the q_proj of both layers of the tiny base, as training in BF16 leaves it."""
-    import torch
-    from safetensors.torch import save_file
-
-    torch.manual_seed(seed)
+    """A PEFT adapter for the q_proj of both layers of the tiny base, written without torch."""
+    random = np.random.default_rng(seed)
     tensors = {
-        f"base_model.model.model.layers.{layer}.self_attn.q_proj.{part}.weight": torch.randn(shape).bfloat16()
+        f"base_model.model.model.layers.{layer}.self_attn.q_proj.{part}.weight": random.normal(size=shape).astype("f4")
         for layer in (0, 1)
         for part, shape in (("lora_A", (rank, 32)), ("lora_B", (32, rank)))
     }

@@ -152,11 +152,11 @@ def test_a_file_that_stands_twice_is_refused(desk):
 
 
 def test_an_upload_beyond_the_limit_is_refused_and_leaves_nothing(home, serve, made):
-    with serve(home, Settings(upload=1000)) as running:
+    with serve(home, Settings(upload=2000)) as running:
         desk = Desk(home, running)
-        with pytest.raises(InputError, match="1000"):
+        with pytest.raises(InputError, match="2000"):
             desk.server().publish("big", made / "json", {"foundation": "plain"})
-        assert problem(desk.form(b"{}", ("a.json", b" " * 2000)), 413)
+        assert problem(desk.form(b"{}", ("a.json", b" " * 3000)), 413)
     assert not list(home.glob("work-*"))
 
 
