@@ -95,7 +95,7 @@ def release(session: Session, number: int) -> Release:
     """The release with this number."""
     found = channels.release(session, number)
     if found is None:
-        newest = channels.next_number(session) - 1
+        newest = channels.newest_number(session)
         raise NotFound(f"no release {number}", hint=f"the newest is {newest}" if newest else "there is none yet")
     return found
 

@@ -104,7 +104,8 @@ class SignedSite:
         """Go past what is published at the target: its sequences, and its versions of signed metadata.
 
         For a store that was restored from a backup. Each channel of `names` (none: all) that is behind issues its arms
-        again under a higher sequence; those are answered. Raises Conflict for another registry's manifest.
+        again under a higher sequence; those are answered. New releases get numbers above the published ones. Raises
+        Conflict for another registry's manifest.
         """
         with self._locked():
             with self._change() as change:
@@ -200,8 +201,12 @@ class SignedSite:
             )
         if there == _own(change, self._blobs, channel):
             return None
-        after = {"published": there.sequence, "log_head": str(there.log_head)}
-        change.record("channel.advance", f"channel {channel.name}", before=channel.sequence, after=after)
+        after = {
+            "published": there.sequence,
+            "release": max((pin.release for pin in there.releases), default=0),
+            "log_head": str(there.log_head),
+        }
+        change.record(channels.ADVANCE, f"channel {channel.name}", before=channel.sequence, after=after)
         return self._reissued(change, channel, after=there.sequence)
 
 

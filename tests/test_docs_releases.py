@@ -1,4 +1,4 @@
-"""What docs/releases.md says is so: its commands parse, its formula is the vectors', its fleet is one."""
+"""What docs/releases.md and docs/signing.md say is so: commands parse, the formula gives the vectors."""
 
 import hashlib
 import json
@@ -20,7 +20,8 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 
 
-COMMANDS = [line for block in blocks("sh") for line in block.splitlines()]
+SIGNING = re.findall(r"^ptdock .*$", (ROOT / "docs" / "signing.md").read_text(), re.MULTILINE)
+COMMANDS = [*(line for block in blocks("sh") for line in block.splitlines()), *SIGNING]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

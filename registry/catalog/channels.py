@@ -17,6 +17,9 @@ from registry.digest import Descriptor, Digest
 from registry.manifest import Arm, Manifest
 from registry.rollout import NOTHING
 
+ADVANCE = "channel.advance"
+"""The event of going past what is published; its `release` is the highest number that was published."""
+
 
 @dataclass(frozen=True, slots=True)
 class Issued:
@@ -28,9 +31,18 @@ class Issued:
     arms: tuple[Arm, ...]
 
 
+def newest_number(session: Session) -> int:
+    """The number of the newest release; 0 when there is none."""
+    return session.scalar(select(func.max(t.Release.number))) or 0
+
+
 def next_number(session: Session) -> int:
-    """The number of the next release."""
-    return (session.scalar(select(func.max(t.Release.number))) or 0) + 1
+    """The number of the next release: above all that are recorded, and above those that devices know from elsewhere.
+
+    A restored backup has lost the releases made after it; going past what is published (ADVANCE) noted their numbers.
+    """
+    passed = session.scalars(select(t.Event.after).where(t.Event.action == ADVANCE))
+    return max([newest_number(session), *(int(event["release"]) for event in passed)]) + 1
 
 
 def insert_release(change: Change, new: artifacts.Release) -> None:

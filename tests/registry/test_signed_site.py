@@ -227,6 +227,10 @@ def test_a_restored_backup_is_noticed_and_goes_past_what_is_published(shop, regi
     assert shop.active(site=old.site) == 1
     assert old.events(1)[0].after["published"] == 4
     assert old.signed_site().advance(["stable"], old.signed_site().here) == ()
+    assert old.create_release("stable", ["json@1.0.0"]).release.number == 5  # 2 to 4 are other bytes to devices
+    assert shop.active(site=old.site) == 5
+    with pytest.raises(NotFound, match="no release 3"):
+        old.release(3)
     assert old.verify().clean
 
 
