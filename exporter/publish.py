@@ -89,8 +89,14 @@ def publish(
     from another source, ProofFailed, Unavailable for an unknown structure or a proof where torch is missing.
     """
     options.check()
-    foundation = registry.foundation(options.foundation)
-    linker = Linker(registry, foundation)
+    return publish_with(Linker(registry, registry.foundation(options.foundation)), directory, options, progress)
+
+
+def publish_with(
+    linker: Linker, directory: Path, options: PublishOptions, progress: Progress = no_progress
+) -> Published:
+    """`publish` on the linker's foundation, for one adapter after another."""
+    registry, foundation = linker.registry, linker.foundation
     progress("checking the adapter")
     checked = linker.check(directory, options.gate)
     adapter = checked.accept()

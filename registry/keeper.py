@@ -15,7 +15,9 @@ from pathlib import Path
 
 from registry import collecting, files
 from registry.blobs import BlobStore
+from registry.catalog import foundations
 from registry.catalog.log import Change
+from registry.catalog.matrix import Coverage, coverage
 from registry.collecting import GRACE_SECONDS, Collected
 from registry.database import Database
 from registry.digest import Descriptor, Digest
@@ -72,6 +74,16 @@ class Keeper:
         waiting = tuple(sorted({*loose} - {*condemned, *deleted}, key=lambda blob: blob.digest))
         removed = collecting.remove_unfinished(self.unfinished())
         return Collected(kept, size, condemned, waiting, deleted, taken_back, removed)
+
+    def coverage(self, adapter: str | None = None) -> Iterator[Coverage]:
+        """Every version, of one adapter or of all, and the foundations on which it has a build."""
+        with self._database.read() as session:
+            yield from coverage(session, adapter)
+
+    def dependants(self, foundation: Digest) -> tuple[str, ...]:
+        """What would lose its foundation: `adapter NAME@VERSION` and `release N`."""
+        with self._database.read() as session:
+            return foundations.dependants(session, foundation)
 
     def trace(self, ref: str | Digest) -> Trace:
         """What a digest or a version (`NAME@VERSION`) is, came from, and was offered as. Raises NotFound."""

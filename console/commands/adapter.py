@@ -11,7 +11,7 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
-from console.commands import care, compare, gate, prove
+from console.commands import care, compare, gate, lifting, prove
 from console.options import directory_option, foundation_option
 from console.verbs import Noun
 from registry.names import parse_reference
@@ -28,6 +28,7 @@ adapter.add_command(prove.prove)
 adapter.add_command(compare.show)
 adapter.add_command(compare.diff)
 adapter.add_command(care.verify)
+adapter.add_command(lifting.rebase)
 
 
 @adapter.command("list")

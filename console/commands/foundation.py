@@ -9,6 +9,7 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
+from console.commands import lifting
 from console.options import COUNT, PATH
 from console.recipes import read_recipe, recipe_options
 from console.verbs import Noun
@@ -21,9 +22,16 @@ if TYPE_CHECKING:
     from registry.service import Registry
 
 
+_SHOWN = 10  # dependants that people see; scripts get them all
+
+
 @click.group(cls=Noun)
 def foundation() -> None:
     """One .ptd for a base and all of its adapters."""
+
+
+foundation.add_command(lifting.coverage)
+foundation.add_command(lifting.diff)
 
 
 @foundation.command()
@@ -161,6 +169,7 @@ def show(app: App, name: str, card: Path | None, tensors: bool) -> None:
         "templates": [template_document(each) for each in templates],
         "tensors": documents.tensors(found),
     }
+        "dependants": list(registry.keeper().dependants(found.file.digest)),
     app.answer(document, _foundation_text(document, templates, with_tensors=tensors))
 
 
@@ -204,6 +213,7 @@ def _foundation_text(document: dict[str, Any], templates: tuple[Template, ...], 
     ]
     return text + "\n\n" + render.table(("tensor", "dtype", "shape", "size"), rows, right={3})
 
+            ("used by", _used_by(document["dependants"])),
 
 @foundation.command()
 @click.argument("name")
@@ -216,6 +226,17 @@ def verify(app: App, name: str) -> None:
     found = registry.foundation(name)
     with app.progress() as progress:
         progress.phase("hashing the foundation", found.file.size)
+def _perplexity_text(measured: dict[str, Any]) -> str:
+    before, after = measured["before"], measured["after"]
+    change = 100 * (after / before - 1)
+    return f"{after:.2f}, {before:.2f} before quantization ({change:+.1f} %), on {measured['tokens']} tokens"
+
+
+def _used_by(dependants: list[str]) -> str:
+    more = len(dependants) - _SHOWN
+    return ", ".join(dependants[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
         verify_foundation(registry.blobs.path(found.file.digest), found, progress.bytes)
     app.answer(
         {"name": name, **found.file.to_json(), "sound": True},
