@@ -17,7 +17,7 @@ from exporter.base import read_base, tensor_table
 from exporter.linker import Linker
 from exporter.sources import Progress, no_progress
 from exporter.stored import rebuild
-from registry import canonical
+from registry import canonical, wire
 from registry.artifacts import Base, Build, Damage, Template, Version
 from registry.digest import Digest
 from registry.errors import PtdockError
@@ -167,7 +167,9 @@ class _Mender:
 
     def _table(self, build: Build) -> bytes:
         """A wire table without what it says of the wire (registry.wire)."""
-        document = canonical.loads(self._registry.blobs.read(build.parts["wire_table"].digest), what="wire table")
+        document = canonical.loads(
+            wire.inflated(self._registry.blobs.read(build.parts["wire_table"].digest)), what="wire table"
+        )
         for entry in document["tensors"]:
             del entry["source"], entry["scale"]
         return canonical.dumps(document)

@@ -40,9 +40,10 @@ def _grace(context: click.Context, option: click.Parameter, value: str) -> int:
 )
 @pass_app
 def gc(app: App, dry_run: bool, grace: int) -> None:
-    """Delete what nothing needs any more: orphans of interrupted commands, files that were replaced.
+    """Delete what nothing needs any more.
 
-    What channels offer, can go back to or devices may still hold stays, and so does every version with all it needs.
+    That is: orphans of interrupted commands, and files that were replaced. What channels offer, can go back to or
+    devices may still hold stays, and so does every version with all it needs.
     """
     keeper = app.registry().keeper()
     if dry_run:

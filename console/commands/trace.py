@@ -28,7 +28,7 @@ _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 @click.argument("ref", metavar="DIGEST|NAME@V|FILE")
 @pass_app
 def trace(app: App, ref: str) -> None:
-    """Say what a digest, a version or a file is.
+    """Say what a digest, a version or a file is, and who was offered it.
 
     Also what it was made from, and every channel, release and manifest that ever offered it, with the dates.
     """
