@@ -296,7 +296,7 @@ def _record_template(
 ) -> Template:
     pte = read_pte(made.program)
     check_links(pte, foundation.tensors)
-    _check_no_base_inside(pte, foundation, made.table)
+    _check_no_base_inside(pte, made.program, foundation, made.table)
     empty = hollow(made.program, made.table)
     return registry.add_template(
         Template(
@@ -320,7 +320,7 @@ LIFTED_BYTES = 4096
 """Scalars such as a norm's epsilon stay in the program on purpose; anything larger would be a weight."""
 
 
-def _check_no_base_inside(pte: Pte, foundation: Foundation, table: RelocationTable) -> None:
+def _check_no_base_inside(pte: Pte, program: bytes, foundation: Foundation, table: RelocationTable) -> None:
     """Raises IntegrityError when a base weight stands inside the adapter's program."""
     sites = {offset for slot in table.slots for offset in slot.data}
     names = {tensor.key: tensor.names for tensor in foundation.tensors}
@@ -330,4 +330,7 @@ def _check_no_base_inside(pte: Pte, foundation: Foundation, table: RelocationTab
             raise IntegrityError(f"{owner} ({part.size} bytes) is inside the adapter", key=part.key, size=part.size)
     for constant in pte.constants:
         if constant.offset not in sites and constant.size > LIFTED_BYTES:
-            raise IntegrityError(f"{constant.name or 'a constant'} ({constant.size} bytes) is inside the adapter")
+            digest = Digest.of(memoryview(program)[constant.offset :][: constant.size])
+            known = (tensor.names[0] for tensor in foundation.tensors if tensor.digest == digest)
+            owner = constant.name or next(known, "a constant")
+            raise IntegrityError(f"{owner} ({constant.size} bytes) is inside the adapter", size=constant.size)

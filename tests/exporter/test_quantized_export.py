@@ -263,4 +263,6 @@ def test_weights_that_are_not_unwrapped_are_found_inside_the_program(registry: R
     pte = read_pte(lowered.program)
     assert sum(part.size for part in pte.inline) > 20_000
     with pytest.raises(IntegrityError, match=r"model.layers.0.self_attn.q_proj.weight \(\d+ bytes\) is inside"):
-        _check_no_base_inside(pte, registry.foundation("one-g64"), RelocationTable(len(lowered.program), (), ()))
+        _check_no_base_inside(
+            pte, lowered.program, registry.foundation("one-g64"), RelocationTable(len(lowered.program), (), ())
+        )
