@@ -27,15 +27,15 @@ def new_salt() -> str:
     return secrets.token_hex(16)
 
 
-def record(change: Change, store: BlobStore, composed: Composed) -> Release:
-    """Record a release under the next number."""
+def record(change: Change, store: BlobStore, composed: Composed, offer: Mapping[str, Any] | None) -> Release:
+    """Record a release under the next number; the event says which `offer` it is made for, if for any."""
     document = replace(composed.document, release=channels.next_number(change.session))
     file = store.put_bytes(document.to_bytes())
     content.require(change, store, [file, *document.blobs()])
     release = Release(document.release, file, composed.lines, change.at, document.holes)
     channels.insert_release(change, release)
     channels.insert_files(change, release.number, (pin.digest for pin in document.shared()))
-    after = {"document": str(file.digest), "adapters": list(composed.refs)}
+    after = {"document": str(file.digest), "adapters": list(composed.refs), "offer": dict(offer) if offer else None}
     change.record("release.create", f"release {release.number}", after=after)
     return release
 

@@ -95,9 +95,10 @@ class Rollout:
         Raises what `compose`, `admit` and `rollout.start` raise; then nothing is recorded.
         """
         composed = self._composed(contents)[1]  # outside of the transaction: a new foundation's file is read for it
+        offer = None if draft else {"channel": self.channel, "share_bp": share_bp}
         with self._change() as change:
             channel = lookup.channel(change.session, self.channel)
-            release = releasing.record(change, self._blobs, composed)
+            release = releasing.record(change, self._blobs, composed, offer)
             warnings = admit(change.session, channel, release, new=True)
             if draft:
                 return ReleaseResult(release, channel, None, warnings)
@@ -144,8 +145,8 @@ class Rollout:
         Raises InputError for a smaller share or a halted release, Conflict below the channel's coverage.
         """
 
-        def widened(change: Change, channel: Channel, release: Release) -> Arms:
-            check_coverage(channel, lookup.release(change.session, release.number))
+        def widened(channel: Channel, release: Release) -> Arms:
+            check_coverage(channel, release)
             return rollout.widen(channel.arms, release.number, share_bp)
 
         return self._moved("release.widen", number, widened)
@@ -153,22 +154,20 @@ class Rollout:
     def complete(self) -> ReleaseResult:
         """Give the newest release to every device but the holdout; older arms are retired."""
 
-        def completed(change: Change, channel: Channel, release: Release) -> Arms:
-            check_coverage(channel, lookup.release(change.session, release.number))
+        def completed(channel: Channel, release: Release) -> Arms:
+            check_coverage(channel, release)
             return rollout.complete(channel.arms)
 
         return self._moved("release.complete", None, completed)
 
     def halt(self, number: int | None = None) -> ReleaseResult:
         """Offer a release, by default the newest one, to no further device; those that run it keep it."""
-        return self._moved(
-            "release.halt", number, lambda _, channel, release: rollout.halt(channel.arms, release.number)
-        )
+        return self._moved("release.halt", number, lambda channel, release: rollout.halt(channel.arms, release.number))
 
     def resume(self, number: int | None = None) -> ReleaseResult:
         """Undo `halt`."""
         return self._moved(
-            "release.resume", number, lambda _, channel, release: rollout.resume(channel.arms, release.number)
+            "release.resume", number, lambda channel, release: rollout.resume(channel.arms, release.number)
         )
 
     def rollback(self, number: int | None = None, *, allow_revoked: bool = False) -> ReleaseResult:
@@ -242,14 +241,12 @@ class Rollout:
         channel, file = self._issued(change, action, channel, arms, said)
         return ReleaseResult(release, channel, file, warnings)
 
-    def _moved(
-        self, action: str, number: int | None, verb: Callable[[Change, Channel, Release], Arms]
-    ) -> ReleaseResult:
+    def _moved(self, action: str, number: int | None, verb: Callable[[Channel, Release], Arms]) -> ReleaseResult:
         """Do a verb to the arm of a release, by default the newest; what changes nothing issues nothing."""
         with self._change() as change:
             channel = lookup.channel(change.session, self.channel)
             release = lookup.release(change.session, _newest(channel) if number is None else number)
-            arms = verb(change, channel, release)
+            arms = verb(channel, release)
             if arms == channel.arms:
                 return ReleaseResult(release, channel, None)
             channel, file = self._issued(change, action, channel, arms, {"release": release.number})
@@ -321,7 +318,7 @@ def _before(change: Change, channel: Channel) -> int:
     behind = [arm.release for arm in channel.arms if arm.release not in {None, newest}]
     earlier = channels.before_release(change.session, channel.name, newest) if not behind else ()
     targets = [*behind, *(arm.release for arm in earlier if arm.release is not None)]
-    if not targets or any(arm.release is None and not arm.holdout for arm in channel.arms):
+    if not targets:
         raise Conflict(
             f"{channel.name} offered nothing before release {newest}",
             hint="to stop it: halt; to replace it: release create",

@@ -458,7 +458,7 @@ class Registry:
         try:
             self.refresh_site()
         except PtdockError as error:
-            wait = "remove the cause; the next change of a channel writes the site"
+            wait = "remove the cause, then write the site: `ptdock keys refresh`"
             hint = wait if isinstance(error, Unavailable) else error.hint
             raise type(error)(
                 f"{done}, but the site was not written: {error.message}",

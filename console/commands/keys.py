@@ -74,9 +74,8 @@ def list_(app: App) -> None:
     """List the keys, and what devices and apps are given: the root, and the light profile's public key."""
     desk = app.registry().signed_site()
     document = _document(desk)
-    rows = [
-        (each["role"], key["id"][:16], key["uri"] or "kept apart") for each in document["roles"] for key in each["keys"]
-    ]
+    apart = "this home: for development" if document["development"] else "kept apart"
+    rows = [(each["role"], key["id"][:16], key["uri"] or apart) for each in document["roles"] for key in each["keys"]]
     head = render.fields([("root", document["root"]), ("fingerprint", document["fingerprint"])])
     kind = render.doubtful("development keys: for this machine only") if document["development"] else ""
     parts = [head, kind, render.table(("role", "key", "where"), rows), f"light profile:\n{document['light']}"]

@@ -38,8 +38,15 @@ def document(target: str, changes: Changes) -> dict[str, object]:
 
 
 def _text(target: str, changes: Changes) -> str:
+    """The documents that changed by name, the blobs by count: there may be thousands."""
     if not changes.written and not changes.removed:
         return f"{render.clean(target)} is up to date"
-    rows = [("wrote", path) for path in changes.written] + [("removed", path) for path in changes.removed]
-    counts = f"{render.plural(len(changes.written), 'file')} written, {len(changes.removed)} removed"
-    return f"{render.table(('', 'path'), rows)}\n{counts}"
+    rows = [("wrote", path) for path in _documents(changes.written)]
+    rows += [("removed", path) for path in _documents(changes.removed)]
+    blobs = [len(paths) - len(_documents(paths)) for paths in (changes.written, changes.removed)]
+    counts = f"{render.plural(blobs[0], 'blob')} written, {blobs[1]} removed"
+    return "\n".join(part for part in (render.table(("", "document"), rows), counts) if part)
+
+
+def _documents(paths: tuple[str, ...]) -> list[str]:
+    return [path for path in paths if not path.startswith("blobs/")]

@@ -137,6 +137,9 @@ def test_refreshing_issues_what_is_past_half_of_its_life(home, shop):
 
 
 def test_a_site_is_published_to_a_directory(home, shop, tmp_path):
+    text = ptdock(home, "site", "publish", tmp_path / "first").stdout
+    assert "wrote  metadata/timestamp.json\n" in text
+    assert "blobs written, 0 removed" in text
     published = answer(home, "site", "publish", tmp_path / "www")
     assert published["written"][-1] == "metadata/timestamp.json"
     assert answer(home, "site", "publish", tmp_path / "www")["written"] == []

@@ -270,6 +270,7 @@ def test_a_preview_is_what_would_be_made_and_makes_nothing(registry, stable):
     made = stable.create(Contents(["json@1.0.0"]), 2500)
     assert preview.release.document == made.release.document
     assert preview.after == made.channel.arms == (Arm(2, 2500), Arm(1, 7500))
+    assert registry.events(1)[0].after["offer"] == {"channel": "stable", "share_bp": 2500}
 
 
 def test_releases_pin_the_segments_of_their_foundations_once(registry, stable):
@@ -349,6 +350,9 @@ def test_a_first_partial_release_has_nothing_behind_it(registry):
     assert "halt" in caught.value.hint
     with pytest.raises(Conflict, match="beta never offered release 1"):
         beta.rollback(1)
+    beta.create(Contents(["pirate@1.0.0"]), 500)
+    beta.rollback()
+    assert registry.channel("beta").arms == (Arm(2, 1000), Arm(None, 9000))
 
 
 def test_revoked_builds_are_offered_again_only_by_an_explicit_flag_that_is_recorded(shop, registry, stable):
