@@ -11,6 +11,7 @@ from typing import Any
 
 from exporter.card import Card
 from exporter.fold import WeightRows, fold
+from exporter.peft.effects import HINT, NO_EFFECT
 from exporter.peft.findings import Finding, Level
 from exporter.peft.gate import Checked
 from exporter.specs import spec_of
@@ -44,9 +45,18 @@ def check_whole(checked: Checked, card: Card, weights: WeightRows | None = None)
     if checked.adapter is None:
         return Whole(checked, None, exact=False)
     try:
-        return Whole(checked, fold(checked.adapter, card, weights).structure, exact=True)
+        folded = fold(checked.adapter, card, weights)
+        return Whole(_with_nil(checked) if folded.nil else checked, folded.structure, exact=True)
     except Unavailable:
         return Whole(checked, checked.adapter.structure, exact=False)
     except AdapterRefused as refused:
         more = (Finding(**{**each, "level": Level(each["level"])}) for each in refused.values["findings"])
         return Whole(replace(checked, findings=(*checked.findings, *more), adapter=None), None, exact=False)
+
+
+def _with_nil(checked: Checked) -> Checked:
+    """The same with the warning that nothing is changed, which the gate may have seen already."""
+    if NO_EFFECT in checked.warnings:
+        return checked
+    finding = Finding(Level.WARNING, "no-effect", "adapter", NO_EFFECT, hint=HINT)
+    return replace(checked, findings=(*checked.findings, finding))

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exporter.card import Card
+from exporter.nil import is_nil
 from exporter.peft.adapter import Floats, ModuleAdapter, NormalizedAdapter, Values
 from exporter.peft.findings import Finding, Level
-from exporter.structure import Structure
+from exporter.structure import FACTOR_SUFFIXES, Structure
 from registry.digest import Digest
 from registry.errors import AdapterRefused, Unavailable
 
@@ -52,10 +53,14 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A structure with its groups of equal factors, and every factor by name in canonical order."""
+    """A structure with its groups of equal factors, and every factor by name in canonical order.
+
+    `nil` is whether all of it changes nothing.
+    """
 
     structure: Structure
     tensors: Mapping[str, Factor]
+    nil: bool = False
 
 
 def fold(adapter: NormalizedAdapter, card: Card, weights: WeightRows | None = None) -> Folded:
@@ -71,7 +76,14 @@ def fold(adapter: NormalizedAdapter, card: Card, weights: WeightRows | None = No
     for module in adapter.modules.values():
         tensors |= _fold_module(module, card, weights)
     tensors = dict(sorted(tensors.items()))
-    return Folded(adapter.structure.with_equal(_equal_groups(tensors)), tensors)
+    nil = all(is_nil(module, _values(module, tensors), card, weights) for module in adapter.modules.values())
+    return Folded(adapter.structure.with_equal(_equal_groups(tensors)), tensors, nil)
+
+
+def _values(module: ModuleAdapter, tensors: Mapping[str, Factor]) -> dict[str, NDArray[Any]]:
+    """The folded factors of a module by suffix, as views."""
+    found = ((suffix, tensors.get(f"{module.name}.{suffix}")) for suffix in FACTOR_SUFFIXES)
+    return {suffix: np.frombuffer(each.data, _NUMPY[each.dtype]) for suffix, each in found if each is not None}
 
 
 def _fold_module(module: ModuleAdapter, card: Card, weights: WeightRows | None) -> dict[str, Factor]:

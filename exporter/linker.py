@@ -21,6 +21,7 @@ from exporter.card import Card
 from exporter.fold import Folded, fold
 from exporter.foundation_rows import FoundationRows
 from exporter.peft.adapter import NormalizedAdapter
+from exporter.peft.effects import NO_EFFECT
 from exporter.peft.gate import Checked, check
 from exporter.structure import Structure
 from registry import canonical
@@ -50,7 +51,8 @@ class Gate:
 class Linked:
     """A program and what it was made from; `parts` by role (registry.artifacts.PARTS); `dead` factors do nothing.
 
-    `unsaid` is whether the adapter has a chat format of its own that no prompt document can say.
+    `unsaid` is whether the adapter has a chat format of its own that no prompt document can say, `nil` whether it
+    changes nothing.
     """
 
     program: bytes = field(repr=False)
@@ -58,13 +60,14 @@ class Linked:
     parts: Mapping[str, bytes] = field(repr=False)
     dead: tuple[str, ...]
     unsaid: bool = False
+    nil: bool = False
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a build keeps about its dead factors, and about a chat format that devices will not have."""
+        """What a build keeps about its factors, and about a chat format that devices will not have."""
         prompt = "its own chat format is more than text around each turn: devices will prompt as they do for the base"
         dead = (f"{name} has no effect: the program never uses it" for name in self.dead)
-        return (*([prompt] if self.unsaid else []), *dead)
+        return (*([NO_EFFECT] if self.nil else []), *([prompt] if self.unsaid else []), *dead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ class Linker:
         self.check_program(program)
         made = self._parts(plate.table, adapter, folded)
         unsaid = "prompt" not in made and parts.chats_otherwise(self.registry.blobs, self._base, adapter)
-        return Linked(program, factors, made, plate.table.dead, unsaid=unsaid)
+        return Linked(program, factors, made, plate.table.dead, unsaid=unsaid, nil=folded.nil)
 
     def check_program(self, program: bytes) -> None:
         """Raise IntegrityError unless every key of a program is in the foundation or hashes its own bytes."""

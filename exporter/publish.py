@@ -163,7 +163,7 @@ def _record(registry: Registry, options: PublishOptions, template: Template, rea
         file=put(linked.program),
         factors=put(linked.factors),
         lineage=ready.lineage(options),
-        warnings=(*ready.warnings, *linked.warnings),
+        warnings=tuple(dict.fromkeys((*ready.warnings, *linked.warnings))),
         parts={role: put(data) for role, data in linked.parts.items()},
     )
 

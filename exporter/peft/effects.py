@@ -17,6 +17,8 @@ from exporter.peft.adapter import ModuleAdapter, Values
 from exporter.peft.findings import Findings
 from exporter.peft.tensors import peak
 
+NO_EFFECT = "no effect: the adapter computes what the base computes"
+HINT = "was it trained, and saved after training?"
 SCALED = frozenset({"lora_b", "lora_bias", "embedding_b"})
 _NUMPY: dict[str, type[np.floating[Any]]] = {"F32": np.float32, "F16": np.float16}
 
@@ -30,8 +32,7 @@ def check_effects(modules: Mapping[str, ModuleAdapter], card: Card, findings: Fi
         message = f"{dead[0]}{more}: the exported graph does not use it, so it has no effect"
         findings.warning("dead-module", dead[0], message, actual=dead)
     if set(modules) <= {*idle, *dead} and not findings.refused:
-        message = "no effect: the adapter computes what the base computes"
-        findings.warning("no-effect", "adapter", message, hint="was it trained, and saved after training?")
+        findings.warning("no-effect", "adapter", NO_EFFECT, hint=HINT)
 
 
 def _peaks(module: ModuleAdapter, card: Card, findings: Findings) -> dict[str, float]:

@@ -124,7 +124,7 @@ class Fields:
     def layers_pattern(self) -> tuple[str, ...]:
         """`layers_pattern`, one expression or a list."""
         value = self.raw.get("layers_pattern")
-        patterns = self.names("layers_pattern") if not isinstance(value, str) else (value,)
+        patterns = (value,) if isinstance(value, str) and value else () if value == "" else self.names("layers_pattern")
         return patterns if self._matches("layers_pattern", patterns, layer_expression) else ()
 
     def pattern(self, name: str, accepted: Callable[[Any], bool], expected: str) -> dict[str, Any]:
