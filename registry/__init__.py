@@ -5,9 +5,10 @@ them is a `digest`; a name is only a label, and a channel's arms are the one thi
 
 Pure: `errors`, `digest`, `canonical`, `names`, `lineage`, `artifacts`; the file formats (`formats`) and what must hold
 between files (`links`); the documents that devices read (`manifest`, `release`, `prompt`, `device_state`); the rules
-(`rollout`, `plan` and its parts; `costing`, `comparing` and `budget` ask it for imagined devices). With I/O: `files` (the only module that writes, syncs and renames), `blobs`,
-`database`, `catalog` (the only one that queries), `site`, `signing`. `service.Registry` is the façade over all of it;
-`rolling.Rollout` moves one channel, `signed_site.SignedSite` keeps the keys and writes what is public:
+(`rollout`, `plan` and its parts; `costing`, `comparing` and `budget` ask it for imagined devices). With I/O: `files`
+(the only module that writes, syncs and renames), `blobs`, `database`, `catalog` (the only one that queries), `site`,
+`signing`. `service.Registry` is the façade over all of it; `rolling.Rollout` moves one channel,
+`signed_site.SignedSite` keeps the keys and writes what is public:
 
     registry = Registry.open(home)
     registry.create_release("stable", ["pirate@1.2.0"], share_bp=1000)

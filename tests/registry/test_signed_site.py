@@ -108,6 +108,24 @@ def test_a_site_is_published_elsewhere_once_and_a_change_touches_only_what_chang
     assert same_tree(registry.site, tmp_path / "www")
 
 
+def test_widening_a_rollout_sends_the_manifest_and_its_signatures_again_and_nothing_else(registry, desk, tmp_path):
+    registry.create_release("stable", ["pirate@1.0.0"])
+    registry.create_release("stable", ["json@1.0.0"], share_bp=1000)
+    www = Directory(tmp_path / "www")
+    desk.publish(www)
+    registry.rollout("stable").widen(5000)
+    changes = desk.publish(www)
+    assert changes.written == (
+        pinned_path("stable", registry.manifest("stable")),
+        "targets/v1/stable.json.sig",
+        "targets/v1/stable.json",
+        "metadata/3.targets.json",
+        "metadata/3.snapshot.json",
+        "metadata/timestamp.json",
+    )
+    assert sum((www.root / path).stat().st_size for path in changes.written) < 5000
+
+
 def same_tree(one: Path, other: Path) -> bool:
     tables = [
         {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
