@@ -166,11 +166,21 @@ def show(app: App, name: str, card: Path | None, tensors: bool) -> None:
     templates = registry.templates(found.file.digest)
     document = {
         **documents.foundation(found, names, name if name in names else None),
+        "perplexity": perplexity_of(registry, found),
         "templates": [template_document(each) for each in templates],
         "tensors": documents.tensors(found),
-    }
         "dependants": list(registry.keeper().dependants(found.file.digest)),
+    }
     app.answer(document, _foundation_text(document, templates, with_tensors=tensors))
+
+
+def perplexity_of(registry: Registry, found: Foundation) -> dict[str, Any] | None:
+    """What quantization did to the model's perplexity: `tokens`, `before`, `after`; None where nothing was measured."""
+    from registry import canonical
+
+    table = canonical.loads(registry.blobs.read(found.modules.digest), what="module table")
+    measured: dict[str, Any] | None = table.get("perplexity")
+    return measured
 
 
 def write_card(app: App, registry: Registry, found: Foundation, target: Path) -> None:
@@ -201,7 +211,9 @@ def _foundation_text(document: dict[str, Any], templates: tuple[Template, ...], 
             ("size", f"{render.size(document['size'])}, {document['tensor_count']} tensors"),
             ("base", document["base"]),
             ("weights", f"{weights(recipe)}, {recipe['backend']}"),
+            *([("perplexity", _perplexity_text(measured))] if (measured := document["perplexity"]) else []),
             ("made by", libraries),
+            ("used by", _used_by(document["dependants"])),
             *(("template", describe(each)) for each in templates),
         ]
     )
@@ -213,7 +225,17 @@ def _foundation_text(document: dict[str, Any], templates: tuple[Template, ...], 
     ]
     return text + "\n\n" + render.table(("tensor", "dtype", "shape", "size"), rows, right={3})
 
-            ("used by", _used_by(document["dependants"])),
+
+def _perplexity_text(measured: dict[str, Any]) -> str:
+    before, after = measured["before"], measured["after"]
+    change = 100 * (after / before - 1)
+    return f"{after:.2f}, {before:.2f} before quantization ({change:+.1f} %), on {measured['tokens']} tokens"
+
+
+def _used_by(dependants: list[str]) -> str:
+    more = len(dependants) - _SHOWN
+    return ", ".join(dependants[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
 
 @foundation.command()
 @click.argument("name")
@@ -226,17 +248,6 @@ def verify(app: App, name: str) -> None:
     found = registry.foundation(name)
     with app.progress() as progress:
         progress.phase("hashing the foundation", found.file.size)
-def _perplexity_text(measured: dict[str, Any]) -> str:
-    before, after = measured["before"], measured["after"]
-    change = 100 * (after / before - 1)
-    return f"{after:.2f}, {before:.2f} before quantization ({change:+.1f} %), on {measured['tokens']} tokens"
-
-
-def _used_by(dependants: list[str]) -> str:
-    more = len(dependants) - _SHOWN
-    return ", ".join(dependants[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
         verify_foundation(registry.blobs.path(found.file.digest), found, progress.bytes)
     app.answer(
         {"name": name, **found.file.to_json(), "sound": True},

@@ -54,25 +54,25 @@ class Server:
         self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+# Reads until whoever started it ends, however it ends, and then clears up: a killed test run leaves no server behind.
+_WATCH = 'read -r _; "$0" --pgdata "$1/data" --mode immediate --wait stop; rm -rf "$1"'
+
+
 @contextmanager
 def running(settings: dict[str, str] | None = None) -> Iterator[Server]:
     """Start a server and stop it; `settings` beside those that make it fast and not durable."""
     owner = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
     directory = Path(tempfile.mkdtemp(prefix="ptdock-pg-"))  # short: a socket's path has at most 107 bytes
-    try:
-        if owner:
-            shutil.chown(directory, owner)
-        data = directory / "data"
+    if owner:
+        shutil.chown(directory, owner)
+    data = directory / "data"
+    watch = ["sh", "-c", _WATCH, program("pg_ctl"), directory]
+    with subprocess.Popen(watch, user=owner, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd="/"):
         _run(owner, "initdb", "--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", data)
         options = {**_FAST, "listen_addresses": "", "unix_socket_directories": directory, **(settings or {})}
         arguments = " ".join(f"-c {name}='{value}'" for name, value in options.items())
         _run(owner, "pg_ctl", "--wait", "--pgdata", data, "--log", directory / "log", "--options", arguments, "start")
-        try:
-            yield Server(directory)
-        finally:
-            _run(owner, "pg_ctl", "--wait", "--pgdata", data, "--mode", "immediate", "stop")
-    finally:
-        shutil.rmtree(directory)
+        yield Server(directory)
 
 
 def program(name: str) -> str:

@@ -18,6 +18,9 @@ from pathlib import Path
 SECRET = "a-secret-that-no-message-may-tell"  # noqa: S105 - of servers that live for a minute
 _KEY = "AKIATEST"
 
+# Runs a server until whoever started it ends, however it ends. Killed: asked to stop, it takes half a minute.
+_WATCHED = '"$0" "$@" < /dev/null & read -r _; kill -9 $!'
+
 
 @dataclass(frozen=True)
 class S3:
@@ -74,18 +77,20 @@ def seaweed(directory: Path) -> Iterator[S3]:
         f"-filer.port={filer}",
         "-s3",
         f"-s3.port={port}",
+        "-s3.port.iceberg=0",  # these two have fixed ports, which a second server on the machine would want too
+        "-s3.port.lance=0",
         f"-s3.config={directory / 'identities.json'}",
         *(f"-{part}.port.grpc={number}" for part, number in grpc.items()),
     ]
-    with open(directory / "output", "wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
+    with (
+        open(directory / "output", "wb") as output,
+        subprocess.Popen(
+            ["sh", "-c", _WATCHED, *command], stdin=subprocess.PIPE, stdout=output, stderr=output
+        ) as process,
+    ):
         found = S3(f"http://127.0.0.1:{port}")
         _wait_until_it_writes(found, process)
         yield found
-    finally:
-        process.kill()  # asked to stop, it takes half a minute; nobody needs its data any more
-        process.wait()
 
 
 def _weed() -> str:
