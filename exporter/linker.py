@@ -30,7 +30,7 @@ from registry.digest import Digest
 from registry.errors import NotFound
 from registry.formats.pte import read_pte
 from registry.links import check_inline, check_links
-from registry.relink import relink, unpack
+from registry.plates import Plate, open_plate
 from registry.relocation import RelocationTable
 from registry.service import Registry
 
@@ -70,14 +70,6 @@ class Linked:
         return (*([NO_EFFECT] if self.nil else []), *([prompt] if self.unsaid else []), *dead)
 
 
-@dataclass(frozen=True, slots=True)
-class _Plate:
-    """A template, ready for the next adapter."""
-
-    hollow: bytes
-    table: RelocationTable
-
-
 class Linker:
     """One foundation with its card, its weights and the templates that were used last."""
 
@@ -86,7 +78,7 @@ class Linker:
         self.foundation = foundation
         self.card = card_of(registry, foundation)
         self._rows = FoundationRows(registry, foundation)
-        self._plates: dict[Digest, _Plate] = {}
+        self._plates: dict[Digest, Plate] = {}
 
     def check(self, directory: Path, gate: Gate) -> Checked:
         """Everything that is wrong with an adapter, or the adapter. Raises InputError for what is no directory."""
@@ -107,7 +99,7 @@ class Linker:
         """The program, its links checked against the foundation. Raises IntegrityError."""
         plate = self._plate(template)
         factors = b"".join(folded.tensors[slot.names[0]].data for slot in plate.table.slots)
-        program = relink(plate.hollow, plate.table, factors)
+        program = plate.fill(factors)
         self.check_program(program)
         made = self._parts(plate.table, adapter, folded)
         unsaid = "prompt" not in made and parts.chats_otherwise(self.registry.blobs, self._base, adapter)
@@ -119,14 +111,10 @@ class Linker:
         check_inline(pte, program)
         check_links(pte, self.foundation.tensors)
 
-    def _plate(self, template: Template) -> _Plate:
+    def _plate(self, template: Template) -> Plate:
         found = self._plates.pop(template.table.digest, None)
         if found is None:
-            read = self.registry.blobs.read
-            found = _Plate(
-                unpack(read(template.hollow.digest), template.program_size),
-                RelocationTable.from_bytes(read(template.table.digest)),
-            )
+            found = open_plate(template, self.registry.blobs.read)
         self._plates[template.table.digest] = found  # the one that was used last stands last
         if len(self._plates) > _PLATES:
             del self._plates[next(iter(self._plates))]

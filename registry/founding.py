@@ -47,6 +47,12 @@ def _base_state(base: Base) -> dict[str, object]:
 
 def add_foundation(change: Change, new: Foundation, name: str, *, replace_name: bool) -> None:
     """Record a foundation, its recipe and its name. Raises Conflict when the name means other bytes."""
+    record_foundation(change, new)
+    name_foundation(change, new.file.digest, name, replace_name=replace_name)
+
+
+def record_foundation(change: Change, new: Foundation) -> None:
+    """Record a foundation and a recipe of it. Raises NotFound without its base, Conflict when it is another's."""
     digest = new.file.digest
     lookup.base(change.session, new.base)
     known = foundations.foundation(change.session, digest)
@@ -60,10 +66,10 @@ def add_foundation(change: Change, new: Foundation, name: str, *, replace_name: 
         )
     if foundations.add_recipe(change, digest, new.recipe):
         change.record("foundation.recipe", str(digest), after=dict(new.recipe))
-    _name(change, digest, name, replace_name=replace_name)
 
 
-def _name(change: Change, digest: Digest, name: str, *, replace_name: bool) -> None:
+def name_foundation(change: Change, digest: Digest, name: str, *, replace_name: bool) -> None:
+    """Let a name mean a recorded foundation. Raises Conflict when it means another one, unless `replace_name`."""
     before = foundations.names(change.session).get(name)
     if before == digest:
         return

@@ -14,6 +14,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from registry import collecting, files
+from registry.archive import loading, saving, tar
+from registry.archive.contents import Contents
+from registry.archive.loading import Loaded
 from registry.blobs import BlobStore
 from registry.catalog import foundations
 from registry.catalog.log import Change
@@ -24,6 +27,8 @@ from registry.digest import Descriptor, Digest
 from registry.origins import Origins, origins
 from registry.reachability import Item, survey
 from registry.tracing import Trace, trace
+
+Progress = Callable[[int], None]
 
 
 class Keeper:
@@ -74,6 +79,28 @@ class Keeper:
         waiting = tuple(sorted({*loose} - {*condemned, *deleted}, key=lambda blob: blob.digest))
         removed = collecting.remove_unfinished(self.unfinished())
         return Collected(kept, size, condemned, waiting, deleted, taken_back, removed)
+
+    def save(
+        self, path: Path, refs: Sequence[str] = (), named: Sequence[str] = (), progress: Progress | None = None
+    ) -> tuple[Contents, Descriptor]:
+        """Write adapters and foundations with all that they link to, or everything, into an archive.
+
+        Answers what is in it, and the file's digest and size. See registry.archive.saving.
+        """
+        with self._database.read() as session:
+            contents = saving.select(session, refs, named)
+        return contents, saving.write(self._blobs, contents, path, progress)
+
+    def load(self, path: Path, progress: Progress | None = None) -> Loaded:
+        """Take an archive in, whole or not at all; twice is once. See registry.archive.loading."""
+        with tar.open_archive(path) as file:
+            members = tar.open_members(file, path)
+            contents = loading.read_contents(members)
+            loading.store_blobs(self._blobs, members, contents, self._home, progress)
+        with self._database.read() as session:
+            loading.check(session, self._blobs, contents)
+        with self._change() as change:
+            return loading.record(change, self._blobs, contents)
 
     def coverage(self, adapter: str | None = None) -> Iterator[Coverage]:
         """Every version, of one adapter or of all, and the foundations on which it has a build."""

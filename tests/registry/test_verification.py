@@ -130,7 +130,7 @@ def test_a_program_of_another_template_is_found(stock, registry):
     path.unlink()
     path.write_bytes(other)
 
-    assert "is no program of its template: bytes" in messages(registry, fast=True)["pirate@1.0.0"]
+    assert "no program of its template: bytes" in messages(registry, fast=True)["pirate@1.0.0"]
     assert set(messages(registry)) == {str(build.file.digest)}, "its bytes say it already"
 
 

@@ -1,0 +1,77 @@
+"""A template, opened: its hollow program and its table, ready to be filled, and to be held against programs.
+
+A template is checked once, filled with sample factors: every key of that program must be in its foundation. A build's
+program then needs no reading: where it equals its template in every byte outside of the factors' places, it asks for
+exactly what the template asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from registry.artifacts import ExternalTensor, Template
+from registry.digest import Digest
+from registry.errors import IntegrityError
+from registry.formats.pte import read_pte
+from registry.links import check_inline, check_links
+from registry.relink import relink, unpack
+from registry.relocation import RelocationTable
+
+
+@dataclass(frozen=True, slots=True)
+class Plate:
+    """A template as bytes, and the places that each program fills with its own factors and their keys."""
+
+    hollow: bytes = field(repr=False)
+    table: RelocationTable
+
+    def fill(self, factors: bytes | memoryview) -> bytes:
+        """The program with these factors. Raises FormatError for factors of another size."""
+        return relink(self.hollow, self.table, factors)
+
+    def gaps(self) -> Iterator[tuple[int, int]]:
+        """The spans of a program that hold no factor and no factor's key."""
+        at = 0
+        for offset, length in sorted(self.table.sites()):
+            if at < offset:
+                yield at, offset
+            at = offset + length
+        if at < self.table.program_size:
+            yield at, self.table.program_size
+
+
+def open_plate(template: Template, read: Callable[[Digest], bytes]) -> Plate:
+    """Read a template's blobs. Raises what `read` raises, FormatError, and IntegrityError for another program."""
+    stored, empty = read(template.hollow.digest), not template.structure.get("modules")
+    hollow = stored if empty else unpack(stored, template.program_size)
+    if (Digest.of(hollow), len(hollow)) != (template.digest, template.program_size):
+        raise IntegrityError(f"the template's program has {len(hollow)} bytes and the digest {Digest.of(hollow)}")
+    table = RelocationTable(len(hollow), (), ()) if empty else RelocationTable.from_bytes(read(template.table.digest))
+    return Plate(hollow, table)
+
+
+def check_plate(plate: Plate, tensors: Sequence[ExternalTensor]) -> None:
+    """Raise IntegrityError unless a program of this template finds all of its keys, in itself or in the foundation."""
+    program = plate.fill(sample(plate.table))
+    pte = read_pte(program)
+    check_inline(pte, program)
+    check_links(pte, tensors)
+
+
+def check_program(plate: Plate, program: memoryview) -> None:
+    """Raise IntegrityError unless a program is its template everywhere but in the factors' places."""
+    if len(program) != plate.table.program_size:
+        raise IntegrityError(f"no program of its template: it has {len(program)} bytes, not {plate.table.program_size}")
+    hollow = memoryview(plate.hollow)
+    for start, end in plate.gaps():
+        if program[start:end] != hollow[start:end]:
+            raise IntegrityError(f"no program of its template: bytes {start} to {end} differ")
+
+
+def sample(table: RelocationTable) -> bytes:
+    """Factors that are all different, so that a program that is filled with them names each of them once."""
+    pieces = (
+        (index.to_bytes(4, "little") * (slot.size // 4 + 1))[: slot.size] for index, slot in enumerate(table.slots, 1)
+    )
+    return b"".join(pieces)
