@@ -16,7 +16,7 @@ from registry.errors import IntegrityError
 
 @click.group(cls=Noun)
 def db() -> None:
-    """The database: bring its schema up, copy it, and look for what was changed by hand."""
+    """The database: upgrade its schema, check it, copy it."""
 
 
 @db.command()
