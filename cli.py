@@ -47,7 +47,7 @@ SECTIONS = {
         "repair": (f"{_AT}care", "repair", "Make lost and damaged files again, from what is left."),
         "gc": (f"{_AT}collect", "gc", "Delete what nothing needs any more."),
         "save": (f"{_AT}archive", "save", "Write adapters and all they need into one file."),
-        "load": (f"{_AT}archive", "load", "Take such a file in, whole or not at all."),
+        "load": (f"{_AT}archive", "load", "Take such a file in, whole or not at all; twice is once."),
         "trace": (f"{_AT}trace", "trace", "Say what a digest, a version or a file is, and who was offered it."),
         "log": (f"{_AT}store", "log", "Show who changed what, and when, newest first."),
         "db": (f"{_AT}database", "db", "The database: upgrade its schema, check it, copy it."),

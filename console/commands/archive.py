@@ -41,7 +41,7 @@ def save(app: App, archive: Path, refs: tuple[str, ...], named: tuple[str, ...])
 @click.argument("archive", type=PATH)
 @pass_app
 def load(app: App, archive: Path) -> None:
-    """Take an archive in, whole or not at all; twice is once.
+    """Take such a file in, whole or not at all; twice is once.
 
     Every name, size, digest and link in it is checked before anything of it is recorded.
     """
