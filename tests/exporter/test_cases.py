@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from exporter.base import read_base
 from exporter.export import Job, export_adapter
-from exporter.foundation import _check_no_base_inside
+from exporter.foundation import ExportOptions, _check_no_base_inside, export_foundation
 from exporter.linker import Gate, Linker
 from exporter.lower import lower
 from exporter.publish import Published, PublishOptions, publish
@@ -23,7 +23,7 @@ from registry.errors import AdapterRefused, IntegrityError
 from registry.formats.pte import read_pte
 from registry.relocation import RelocationTable
 from registry.service import Registry
-from tests.exporter.adapters import PREFIX, q_tensors, write
+from tests.exporter.adapters import PREFIX, phi3, q_tensors, write
 from tests.exporter.test_peft_runtime import TOKENS, check, randomize, run, train
 from tests.runtime import reference
 
@@ -166,6 +166,47 @@ def test_a_converted_pissa_adapter_is_plain_lora_of_twice_the_rank(
     published = publish(registry, tmp_path / "plain", PublishOptions("plain", "converted"))
     assert published.structure.describe() == "rank 4 on q_proj (2 modules)"
     assert (run(registry, published) - expected).abs().max() < 1e-4
+
+
+FUSED = {"self_attn.qkv_proj": ("q_proj", "k_proj", "v_proj"), "mlp.gate_up_proj": ("gate_proj", "up_proj")}
+OUTPUTS = {"q_proj": 32, "k_proj": 16, "v_proj": 16, "gate_proj": 48, "up_proj": 48}
+
+
+def test_a_fused_adapter_on_a_split_base_equals_peft_with_the_split_one(
+    registry: Registry, bases: Path, tmp_path: Path
+) -> None:
+    random = torch.Generator().manual_seed(4)
+    fused, split = {}, {}
+    for layer in range(2):
+        for name, parts in FUSED.items():
+            block, sizes = name.split(".")[0], [OUTPUTS[part] for part in parts]
+            first = torch.randn(4, 32, generator=random) * 0.3
+            second = torch.randn(sum(sizes), 4, generator=random) * 0.3
+            fused[f"{PREFIX}model.layers.{layer}.{name}.lora_A.weight"] = first
+            fused[f"{PREFIX}model.layers.{layer}.{name}.lora_B.weight"] = second
+            for part, rows in zip(parts, second.split(sizes), strict=True):
+                split[f"{PREFIX}model.layers.{layer}.{block}.{part}.lora_A.weight"] = first.clone()
+                split[f"{PREFIX}model.layers.{layer}.{block}.{part}.lora_B.weight"] = rows.clone()
+    write(tmp_path / "split", split, target_modules=list(OUTPUTS))
+    model = AutoModelForCausalLM.from_pretrained(bases / "plain").eval()
+    expected = reference(PeftModel.from_pretrained(model, tmp_path / "split").eval(), TOKENS)
+    targets = [name.split(".")[1] for name in FUSED]
+    published = publish(
+        registry, write(tmp_path / "fused", fused, target_modules=targets), PublishOptions("plain", "fused")
+    )
+    assert (run(registry, published) - expected).abs().max() < 1e-4
+    same = publish(registry, tmp_path / "split", PublishOptions("plain", "split"))
+    assert same.build.file == published.build.file
+
+
+def test_a_fused_base_takes_a_fused_adapter_as_it_is(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    phi3().save_pretrained(base)
+    registry = Registry.init(tmp_path / "home")
+    export_foundation(registry, base, "phi", ExportOptions(context=64))
+    trained = train(base, tmp_path / "adapter", target_modules=["qkv_proj", "gate_up_proj"])
+    published = check(registry, trained, "phi", "fused")
+    assert published.structure.describe() == "rank 4 on gate_up_proj, qkv_proj (4 modules)"
 
 
 def test_a_base_weight_that_stays_in_the_program_fails_the_build(registry: Registry, bases: Path) -> None:

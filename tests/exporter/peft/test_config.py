@@ -106,6 +106,12 @@ def test_any_values_give_a_usable_config_or_an_error(changes: dict[str, Any]) ->
         assert isinstance(config.alpha, float)
 
 
+def test_an_empty_layers_pattern_is_none_as_peft_takes_it() -> None:
+    for nothing in ("", [], None):
+        assert read(layers_pattern=nothing, layers_to_transform=[0])[0].layers_pattern == ()
+    assert read(layers_pattern="h")[0].layers_pattern == ("h",)
+
+
 def test_trainable_tokens_are_a_list_or_a_table() -> None:
     assert read(trainable_token_indices=[3, 1])[0].token_indices == {None: (3, 1)}
     assert read(trainable_token_indices={"embed_tokens": [3]})[0].token_indices == {"embed_tokens": (3,)}
