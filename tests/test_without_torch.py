@@ -141,3 +141,14 @@ def test_a_template_is_not_added_without_torch_but_a_known_one_is_answered(home,
     code, said = without_torch(tmp_path, *add, "r4+dora:k_proj")
     assert code == 8
     assert "--structure r4+dora:k_proj --context 64`" in said["error"]["hint"]
+
+
+def test_a_base_is_pinned_and_versions_are_shown_and_compared(home, bases, tmp_path):
+    pinned = answer(home, "foundation", "show", "plain")["base"]
+    code, said = without_torch(tmp_path, "base", "fingerprint", bases / "plain", "--out", tmp_path / "ptdock.json")
+    assert (code, said["base"]) == (0, pinned)
+    adapter = write_adapter(tmp_path / "known", "q_proj")
+    answer(home, "adapter", "publish", adapter, "--foundation", "plain", "--name", "known")
+    for words in (("show", "known@1.0.0"), ("diff", "known@1.0.0", "known@1.0.0")):
+        code, said = without_torch(tmp_path, "--home", home, "adapter", *words)
+        assert (code, len(said["modules"])) == (0, 2)

@@ -15,7 +15,7 @@ from typing import Any
 
 from exporter.peft.fields import FILE as CONFIG
 from exporter.peft.findings import Findings
-from exporter.peft.tensors import Stored, read_tensors
+from exporter.peft.tensors import MAX_HEADER, Stored, read_tensors
 from registry import canonical
 from registry.digest import Descriptor, Digest
 from registry.errors import FormatError, InputError
@@ -135,6 +135,10 @@ def _indexed(path: Path, findings: Findings) -> tuple[str, ...]:
 
 
 def _weight_map(path: Path, findings: Findings) -> dict[str, str]:
+    size = (path / INDEX).stat().st_size
+    if size > MAX_HEADER:
+        findings.error("index-format", INDEX, f"{INDEX}: {size} bytes, at most {MAX_HEADER} are read")
+        return {}
     try:
         document = canonical.loads((path / INDEX).read_bytes(), what=INDEX)
     except FormatError as error:

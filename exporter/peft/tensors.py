@@ -15,6 +15,8 @@ from exporter.peft.adapter import Floats, Values
 from registry.formats.safetensors import Reader, bf16_to_f32, numpy_dtype
 
 FLOATING = ("F32", "F16", "BF16")
+MAX_HEADER = 16 << 20
+"""Bytes: a hundred thousand tensors' worth, a fifth of a gigabyte once it is parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Stored:
 
 def read_tensors(path: Path) -> dict[str, Stored]:
     """All tensors of a safetensors file, as views of its memory map. Raises FormatError or InputError."""
-    with Reader(path, follow_symlinks=False) as reader:
+    with Reader(path, follow_symlinks=False, limit=MAX_HEADER) as reader:
         return {
             name: Stored(name, entry.dtype, entry.shape, reader.raw(name))
             for name, entry in reader.header.tensors.items()

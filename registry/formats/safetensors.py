@@ -157,14 +157,14 @@ def _open(path: Path, *, follow_symlinks: bool) -> BinaryIO:
     return file
 
 
-def _read_header(file: BinaryIO, what: str) -> SafetensorsFile:
+def _read_header(file: BinaryIO, what: str, limit: int = MAX_HEADER) -> SafetensorsFile:
     size = os.fstat(file.fileno()).st_size
     if size < _LENGTH:
         raise FormatError(f"{what}: {size} bytes are too short for a safetensors file")
     length = int.from_bytes(file.read(_LENGTH), "little")
-    if length > MAX_HEADER or length > size - _LENGTH:
+    if length > limit or length > size - _LENGTH:
         raise FormatError(
-            f"{what}: claims a header of {length} bytes, at most {min(MAX_HEADER, size - _LENGTH)} are possible"
+            f"{what}: claims a header of {length} bytes, at most {min(limit, size - _LENGTH)} are possible"
         )
     return parse_header(file.read(length), size, what=what)
 
@@ -190,12 +190,12 @@ class Reader:
     Use it as a context manager. Views stay valid after `close`: the map goes with the last of them.
     """
 
-    def __init__(self, path: Path, *, follow_symlinks: bool = True) -> None:
-        """Open the file and check its header. Raises as `read_header` does."""
+    def __init__(self, path: Path, *, follow_symlinks: bool = True, limit: int = MAX_HEADER) -> None:
+        """Open the file and check its header, of at most `limit` bytes. Raises as `read_header` does."""
         self.path = path
         self._file = _open(path, follow_symlinks=follow_symlinks)
         try:
-            self.header = _read_header(self._file, str(path))
+            self.header = _read_header(self._file, str(path), limit)
             self._view = memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
         except BaseException:
             self._file.close()

@@ -171,11 +171,18 @@ def test_a_config_of_megabytes_is_not_read(tmp_path: Path, card: Card) -> None:
     assert messages(check(directory, card))[0].startswith("adapter_config.json: 5242880 bytes")
 
 
+def test_an_index_of_megabytes_is_not_read(tmp_path: Path, card: Card) -> None:
+    directory = sharded(tmp_path)
+    (directory / INDEX).write_bytes(b" " * (17 << 20))
+    assert messages(check(directory, card)) == [f"{INDEX}: 17825792 bytes, at most 16777216 are read"]
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (b"", "0 bytes are too short"),
         ((1 << 60).to_bytes(8, "little") + b"{}", "claims a header of 1152921504606846976 bytes"),
+        ((17 << 20).to_bytes(8, "little") + bytes(18 << 20), "claims a header of 17825792 bytes, at most 16777216"),
         ((2).to_bytes(8, "little") + b"{}", "the weights file holds no tensors"),
         ((2).to_bytes(8, "little") + b"{}more", "describes a file of 10 bytes, it has 14"),
     ],
