@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tests.command_line import answer
+from tests.command_line import answer, refusal
 
 ROOT = Path(__file__).resolve().parent.parent
 HIDE = """
@@ -56,12 +56,14 @@ def write_adapter(directory: Path, target: str) -> Path:
 
 
 @pytest.fixture(scope="session")
-def ahead(made_once, exported_home) -> Path:
-    """A store with a template made ahead, for rank 4 on q_proj."""
+def ahead(made_once, exported_home, bases) -> Path:
+    """A store with a template made ahead, for rank 4 on q_proj, and what the export answered."""
 
     def make(directory: Path) -> None:
         home = Path(shutil.copytree(exported_home, directory / "home"))
-        answer(home, "template", "add", "--foundation", "plain", "--structure", "r4:q_proj")
+        chosen = ("--name", "plain", "--context", 64, "--structure", "r4:q_proj")
+        made = answer(home, "foundation", "export", bases / "plain", *chosen)
+        (home / "answer.json").write_text(json.dumps(made))
 
     return made_once("templates-ahead", make) / "home"
 
@@ -88,6 +90,26 @@ def test_this_way_of_hiding_torch_hides_it(home, tmp_path):
     )
     assert (code, said["error"]["code"]) == (8, "Unavailable")
     assert "torch" in said["error"]["message"]
+
+
+def test_an_export_makes_the_templates_that_it_is_asked_for(home):
+    made = json.loads((home / "answer.json").read_text())
+    assert [each["description"] for each in made["templates"]] == ["rank 4 on q_proj (2 modules)"]
+    assert answer(home, "template", "list", "--foundation", "plain")[-1] == made["templates"][0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [("r4", "'r4' is not a structure"), ("r4:q_prj", "no linear module of llama is named 'q_prj'")],
+)
+def test_a_structure_that_means_nothing_is_refused_in_words(home, bases, spec, message):
+    for words in (
+        ("foundation", "export", bases / "plain", "--name", "plain", "--context", 64),
+        ("template", "add", "--foundation", "plain"),
+    ):
+        assert message in refusal(home, *words, "--structure", spec, code=2)["message"]
+    never = refusal(home, "foundation", "export", bases / "biased", "--name", "again", "--structure", "r4", code=2)
+    assert never["message"] == "'r4' is not a structure"
 
 
 def test_a_known_structure_is_published_and_checked(home, tmp_path):
