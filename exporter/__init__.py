@@ -2,8 +2,8 @@
 
 - `base` reads a checkpoint, `recipe` says how it is exported, `architecture` what its decoder computes
 - `peft` is the gate: what an adapter means, or everything that is wrong with it
-- `fold` turns what was trained into the factors that programs hold, `nil` sees whether they change anything; `structure`
-  says which factors there are, `specs` how people write that; `checking` is gate and fold in one
+- `fold` turns what was trained into the factors that programs hold, `nil` sees whether they change anything;
+  `structure` says which factors there are, `specs` how people write that; `checking` is gate and fold in one
 - `opened` reads a published adapter, `compare` measures what it does to its base, `changes` is one beside another
 - `confined` runs chat templates and regular expressions from outside in a process that is ended in time
 - `relocation` finds them in an exported program, `registry.relink` writes others there
