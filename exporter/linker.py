@@ -11,6 +11,7 @@ same bytes.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,7 +27,7 @@ from exporter.peft.gate import Checked, check
 from exporter.structure import Structure
 from registry import canonical
 from registry.artifacts import Base, Foundation, Template
-from registry.digest import Digest
+from registry.digest import Descriptor, Digest
 from registry.errors import NotFound
 from registry.formats.pte import read_pte
 from registry.links import check_inline, check_links
@@ -79,9 +80,14 @@ class Linker:
         self.card = card_of(registry, foundation)
         self._rows = FoundationRows(registry, foundation)
         self._plates: dict[Digest, Plate] = {}
+        self._checked: set[Digest] = set()
+        self._lock = threading.Lock()
 
-    def check(self, directory: Path, gate: Gate) -> Checked:
-        """Everything that is wrong with an adapter, or the adapter. Raises InputError for what is no directory."""
+    def check(self, directory: Path, gate: Gate, known: Mapping[str, Descriptor] | None = None) -> Checked:
+        """Everything that is wrong with an adapter, or the adapter. Raises InputError for what is no directory.
+
+        `known` are its files as an earlier check found them (exporter.peft.gate.check).
+        """
         return check(
             directory,
             self.card,
@@ -89,6 +95,7 @@ class Linker:
             adapter_name=gate.adapter_name,
             initial=gate.initial,
             base_fingerprint=gate.base_fingerprint,
+            known=known,
         )
 
     def fold(self, adapter: NormalizedAdapter) -> Folded:
@@ -98,10 +105,14 @@ class Linker:
     def link(self, template: Template, adapter: NormalizedAdapter, folded: Folded) -> Linked:
         """The program, its links checked against the foundation. Raises IntegrityError."""
         plate = self._plate(template)
-        factors = b"".join(folded.tensors[slot.names[0]].data for slot in plate.table.slots)
-        program = plate.fill(factors)
-        self.check_program(program)
-        made = self._parts(plate.table, adapter, folded)
+        used = [folded.tensors[slot.names[0]] for slot in plate.table.slots]
+        factors = b"".join(factor.data for factor in used)
+        program = plate.fill(factors, [factor.digest for factor in used])
+        if template.table.digest not in self._checked:
+            # Filling writes nothing but factors and the hashes that name them, so what holds for one holds for all.
+            self.check_program(program)
+            self._checked.add(template.table.digest)
+        made = self._parts(plate.table, adapter, folded, factors)
         unsaid = "prompt" not in made and parts.chats_otherwise(self.registry.blobs, self._base, adapter)
         return Linked(program, factors, made, plate.table.dead, unsaid=unsaid, nil=folded.nil)
 
@@ -112,6 +123,10 @@ class Linker:
         check_links(pte, self.foundation.tensors)
 
     def _plate(self, template: Template) -> Plate:
+        with self._lock:
+            return self._opened(template)
+
+    def _opened(self, template: Template) -> Plate:
         found = self._plates.pop(template.table.digest, None)
         if found is None:
             found = open_plate(template, self.registry.blobs.read)
@@ -124,12 +139,14 @@ class Linker:
     def _base(self) -> Base:
         return self.registry.base(self.foundation.base)
 
-    def _parts(self, table: RelocationTable, adapter: NormalizedAdapter, folded: Folded) -> dict[str, bytes]:
+    def _parts(
+        self, table: RelocationTable, adapter: NormalizedAdapter, folded: Folded, factors: bytes
+    ) -> dict[str, bytes]:
         found = {}
         prompt = parts.own_prompt(self.registry.blobs, self._base, adapter)
         if prompt is not None:
             found["prompt"] = prompt
-        wire = parts.wire_form(table, adapter, folded)
+        wire = parts.wire_form(table, adapter, folded, factors)
         if wire is not None:
             found["wire"], found["wire_table"] = wire
         return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from exporter import tokenizer
-from exporter.fold import Folded
+from exporter.fold import Factor, Folded
 from exporter.peft.adapter import NormalizedAdapter, Values
 from exporter.prompt import Template, encoder, read_prompt
 from registry import canonical, wire
@@ -58,42 +58,49 @@ def chats_otherwise(store: BlobStore, base: Base, adapter: NormalizedAdapter) ->
     return any(name in text and known.get(name) != token for name, token in chat.special_tokens.items())
 
 
-def wire_form(table: RelocationTable, adapter: NormalizedAdapter, folded: Folded) -> tuple[bytes, bytes] | None:
-    """The factors as trained and their wire table; None where they would be more than the folded ones.
+def wire_form(
+    table: RelocationTable, adapter: NormalizedAdapter, folded: Folded, factors: bytes
+) -> tuple[bytes, bytes]:
+    """The factors as trained and their wire table; `factors` are the folded ones, in the table's order.
 
-    Even factors trained in the programs' own dtype are less than the program. Whatever a device could not fold back to
-    the very same bytes travels folded.
+    Even factors trained in the programs' own dtype are less than the program. What is no smaller as it was trained, and
+    what a device could not fold back to the very same bytes, travels folded: it is in the store already.
     """
-    trained = {}
-    for slot in table.slots:
-        name = slot.names[0]
-        factor = folded.tensors[name]
-        source = _source(adapter, name)
-        if source is not None and _folds_back(source, factor.dtype, bytes(factor.data)):
-            trained[name] = source
-        else:
-            kind = "<f2" if factor.dtype == "F16" else "<f4"
-            values = np.frombuffer(factor.data, kind).astype(np.float32)
-            trained[name] = wire.Trained(factor.dtype, values)
-    document, data = wire.encode(table, trained)
-    return (data, document) if len(data) <= table.factor_bytes else None
+    trained = {slot.names[0]: _smaller(adapter, folded, slot.names[0]) for slot in table.slots}
+    if not any(trained.values()):
+        return factors, wire.folded_table(table)
+    whole = {name: source or _as_folded(folded.tensors[name]) for name, source in trained.items()}
+    document, data = wire.encode(table, whole)
+    return data, document
 
 
-def _source(adapter: NormalizedAdapter, factor: str) -> wire.Trained | None:
+def _smaller(adapter: NormalizedAdapter, folded: Folded, name: str) -> wire.Trained | None:
+    """A factor as it was trained, where that takes fewer bytes and folds to the same."""
+    factor, (values, scale) = folded.tensors[name], _source(adapter, name)
+    if values is None or wire.WIDTHS.get(values.dtype, 8) >= wire.WIDTHS[factor.dtype]:
+        return None
+    source = wire.Trained(values.dtype, values.load(), np.float32(scale))
+    return source if _folds_back(source, factor.dtype, bytes(factor.data)) else None
+
+
+def _as_folded(factor: Factor) -> wire.Trained:
+    kind = "<f2" if factor.dtype == "F16" else "<f4"
+    return wire.Trained(factor.dtype, np.frombuffer(factor.data, kind).astype(np.float32))
+
+
+def _source(adapter: NormalizedAdapter, factor: str) -> tuple[Values | None, float]:
+    """What a factor was trained as, and what folding multiplies it by; None where folding does more than that."""
     module_name, _, role = factor.rpartition(".")
     module = adapter.modules.get(module_name)
-    if module is None:
-        return None
+    if module is None or module.magnitude is not None:
+        return None, 1.0
     places: dict[str, tuple[Values | None, float]] = {
         "lora_A": (module.lora_a, 1.0),
         "lora_B": (module.lora_b, module.scaling),
         "lora_embedding_A": (module.embedding_a, 1.0),
         "lora_embedding_B": (module.embedding_b, module.scaling),
     }
-    values, scale = places.get(role, (None, 1.0))
-    if values is None or module.magnitude is not None or values.dtype not in {"F32", "F16", "BF16"}:
-        return None
-    return wire.Trained(values.dtype, values.load(), np.float32(scale))
+    return places.get(role, (None, 1.0))
 
 
 def _folds_back(source: wire.Trained, dtype: str, expected: bytes) -> bool:

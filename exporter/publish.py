@@ -20,11 +20,12 @@ from exporter.peft.gate import Checked
 from exporter.sources import Progress, load_prover, no_progress
 from exporter.structure import Structure
 from registry.artifacts import Build, PublishResult, Source, Template
-from registry.digest import Descriptor, Digest
+from registry.digest import Digest
 from registry.errors import Conflict
+from registry.grouped import Group
 from registry.lineage import merged
 from registry.names import check_name, check_version
-from registry.publishing import insisting
+from registry.publishing import Publication, insisting
 from registry.service import Registry
 
 if TYPE_CHECKING:
@@ -152,26 +153,32 @@ def _prove(
     return proven
 
 
-def _record(registry: Registry, options: PublishOptions, template: Template, ready: Ready) -> PublishResult:
-    """Put everything into the store, then record it in one transaction."""
-    put, linked = registry.blobs.put_bytes, ready.linked
-    return registry.publish(
+def publication(group: Group, options: PublishOptions, template: Template, ready: Ready) -> Publication:
+    """Put everything that will be recorded into a group. Raises Conflict when a file changed since the gate read it."""
+    put, linked, adapter = group.put_bytes, ready.linked, ready.adapter
+    source = Source(adapter.source, adapter.attachments)
+    for name, expected in (*source.files.items(), *source.attachments.items()):
+        if group.put_file(adapter.path(name)) != expected:
+            raise Conflict(f"{name} changed while it was being published", hint="publish again", file=name)
+    put(source.to_bytes())
+    factors = put(linked.factors)
+    return Publication(
         options.name,
         options.version,
-        _store_source(registry, ready.adapter),
+        source,
         template=template,
         file=put(linked.program),
-        factors=put(linked.factors),
+        factors=factors,
         lineage=ready.lineage(options),
         warnings=tuple(dict.fromkeys((*ready.warnings, *linked.warnings))),
-        parts={role: put(data) for role, data in linked.parts.items()},
+        # What travels folded is the factors themselves, which need not be hashed again.
+        parts={role: factors if data is linked.factors else put(data) for role, data in linked.parts.items()},
     )
 
 
-def _store_source(registry: Registry, adapter: NormalizedAdapter) -> Source:
-    """Keep what was trained, exactly as the gate read it. Raises Conflict when a file changed in between."""
-    for name, expected in (*adapter.source.items(), *adapter.attachments.items()):
-        stored: Descriptor = registry.blobs.put_file(adapter.path(name))
-        if stored != expected:
-            raise Conflict(f"{name} changed while it was being published", hint="publish again", file=name)
-    return Source(adapter.source, adapter.attachments)
+def _record(registry: Registry, options: PublishOptions, template: Template, ready: Ready) -> PublishResult:
+    """Put everything into the store, then record it in one transaction."""
+    with registry.blobs.group() as group:
+        new = publication(group, options, template, ready)
+        group.settle()
+    return registry.keeper().publish([new])[0]

@@ -19,6 +19,7 @@ from typing import BinaryIO, Protocol
 from registry import files
 from registry.digest import CHUNK, Descriptor, Digest
 from registry.errors import InputError, IntegrityError, NotFound
+from registry.grouped import Group, Together
 
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
@@ -43,6 +44,10 @@ class BlobStore(Protocol):
 
         Raises IntegrityError when the bytes are not `expected`, InputError when there is no such file, Unavailable.
         """
+        ...
+
+    def group(self) -> Group:
+        """Puts that become durable together; see registry.grouped."""
         ...
 
     def size(self, digest: Digest) -> int | None:
@@ -138,6 +143,10 @@ class LocalStore:
             if move:
                 files.unlink(path)
         return descriptor
+
+    def group(self) -> Group:
+        """Puts whose files are synced side by side, and the directory once."""
+        return Together(self._ingest, self._blobs)
 
     def _copy(self, path: Path, source: BinaryIO, expected: Digest | None, progress: Progress | None) -> Descriptor:
         with files.unfinished(self._ingest) as (fresh, file):

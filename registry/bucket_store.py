@@ -28,6 +28,7 @@ from registry.buckets import PART, Bucket, missing
 from registry.cache import Cache
 from registry.digest import CHUNK, Descriptor, Digest
 from registry.errors import Conflict, NotFound
+from registry.grouped import Group, OneByOne
 
 _OWNER = "ptdock.json"
 _BLOBS = "blobs/sha256"
@@ -45,6 +46,10 @@ class BucketStore:
     def __init__(self, bucket: Bucket, cache: Cache) -> None:
         self._bucket = bucket
         self._cache = cache
+
+    def group(self) -> Group:
+        """Each put is a request of its own, and durable when it is answered."""
+        return OneByOne(self.put_bytes, self.put_file)
 
     def claim(self, registry: str) -> None:
         """Make the prefix this registry's. Raises Conflict when it is another one's, Unavailable."""

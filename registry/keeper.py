@@ -17,6 +17,7 @@ from registry import collecting, files
 from registry.archive import loading, saving, tar
 from registry.archive.contents import Contents
 from registry.archive.loading import Loaded
+from registry.artifacts import PublishResult, Template
 from registry.blobs import BlobStore
 from registry.catalog import foundations
 from registry.catalog.log import Change
@@ -25,6 +26,7 @@ from registry.collecting import GRACE_SECONDS, Collected
 from registry.database import Database
 from registry.digest import Descriptor, Digest
 from registry.origins import Origins, origins
+from registry.publishing import Publication, publish, standing
 from registry.reachability import Item, survey
 from registry.tracing import Trace, trace
 
@@ -79,6 +81,26 @@ class Keeper:
         waiting = tuple(sorted({*loose} - {*condemned, *deleted}, key=lambda blob: blob.digest))
         removed = collecting.remove_unfinished(self.unfinished())
         return Collected(kept, size, condemned, waiting, deleted, taken_back, removed)
+
+    def publish(self, new: Sequence[Publication]) -> list[PublishResult]:
+        """Record several publications in one transaction; their blobs are in the store. All of them, or none.
+
+        Raises as Registry.publish does.
+        """
+        for each in new:
+            each.check()
+        with self._change() as change:
+            return [publish(change, self._blobs, each) for each in new]
+
+    def standing(
+        self, adapter: str, version: str | None, source: Digest, template: Template | None
+    ) -> PublishResult | None:
+        """What a publication would come to that is recorded already; None for one that is new.
+
+        Raises Conflict for a version that was made from another source.
+        """
+        with self._database.read() as session:
+            return standing(session, adapter, version, source, template)
 
     def save(
         self, path: Path, refs: Sequence[str] = (), named: Sequence[str] = (), progress: Progress | None = None

@@ -26,9 +26,9 @@ class Plate:
     hollow: bytes = field(repr=False)
     table: RelocationTable
 
-    def fill(self, factors: bytes | memoryview) -> bytes:
-        """The program with these factors. Raises FormatError for factors of another size."""
-        return relink(self.hollow, self.table, factors)
+    def fill(self, factors: bytes | memoryview, digests: Sequence[Digest] | None = None) -> bytes:
+        """The program with these factors, whose digests may be known. Raises FormatError for another size."""
+        return relink(self.hollow, self.table, factors, digests)
 
     def gaps(self) -> Iterator[tuple[int, int]]:
         """The spans of a program that hold no factor and no factor's key."""

@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from registry.artifacts import Build, PublishResult, Source, Template, Version
 from registry.blobs import BlobStore
 from registry.catalog import adapters, content, foundations
 from registry.catalog.log import Change
-from registry.digest import Descriptor
+from registry.digest import Descriptor, Digest
 from registry.errors import BlobMissing, Conflict, InputError, IntegrityError, NotFound
 from registry.lineage import check as check_lineage
 from registry.names import check_name, check_version
@@ -78,6 +80,35 @@ def publish(change: Change, store: BlobStore, new: Publication) -> PublishResult
     return PublishResult(version, _insert(change, new, version, template), "version")
 
 
+def standing(
+    session: Session, adapter: str, version: str | None, source: Digest, template: Template | None
+) -> PublishResult | None:
+    """What publishing this source through this template would find recorded already; None when it would add something.
+
+    `version` None means the highest one. Raises Conflict for a version that was made from another source.
+    """
+    versions = adapters.versions(session, adapter) if version is None else ()
+    known = adapters.version(session, adapter, version) if version is not None else next(reversed(versions), None)
+    if known is None:
+        return None
+    if known.source != source:
+        if version is not None:
+            raise _immutable(known, source)
+        return None
+    row = foundations.template_id(session, template) if template else None
+    build = adapters.through_template(session, adapter, known.version, row) if row is not None else None
+    return PublishResult(known, build, "unchanged") if build else None
+
+
+def _immutable(version: Version, source: Digest) -> Conflict:
+    return Conflict(
+        f"{version.adapter}@{version.version} is immutable: it was made from another source",
+        hint="publish under another version, or without one: the next is chosen then",
+        expected=str(version.source),
+        actual=str(source),
+    )
+
+
 def _next(change: Change, new: Publication) -> str:
     """The next patch after the highest version; the highest itself when it has this source, or this very program."""
     versions = adapters.versions(change.session, new.adapter)
@@ -97,12 +128,7 @@ def _add_to(change: Change, new: Publication, version: Version, template: int) -
     if equal:
         return PublishResult(version, equal[-1], "unchanged")
     if version.source != new.source.digest:
-        raise Conflict(
-            f"{version.adapter}@{version.version} is immutable: it was made from another source",
-            hint="publish under another version, or without one: the next is chosen then",
-            expected=str(version.source),
-            actual=str(new.source.digest),
-        )
+        raise _immutable(version, new.source.digest)
     before = adapters.through_template(change.session, version.adapter, version.version, template)
     if before is not None:
         raise IntegrityError(

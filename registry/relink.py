@@ -5,33 +5,44 @@ Pure and torch-free; milliseconds where a full export takes minutes. Devices run
 
 from __future__ import annotations
 
-import hashlib
 import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
+from registry.digest import Digest
 from registry.errors import FormatError
 from registry.relocation import RelocationTable
 
 
-def relink(hollow: bytes, table: RelocationTable, factors: bytes | memoryview) -> bytes:
+def relink(
+    hollow: bytes, table: RelocationTable, factors: bytes | memoryview, digests: Sequence[Digest] | None = None
+) -> bytes:
     """Write each factor's bytes and keys into the hollow program.
 
-    `factors` holds the slots' bytes one after another, in the table's order. Raises FormatError when the sizes
-    of the three do not fit together.
+    `factors` holds the slots' bytes one after another, in the table's order; `digests` are theirs where the caller has
+    just made them. Raises FormatError when the sizes of the three do not fit together.
     """
     if len(hollow) != table.program_size:
         raise FormatError(f"the template has {len(hollow)} bytes, its table says {table.program_size}")
     if len(factors) != table.factor_bytes:
         raise FormatError(f"the factors have {len(factors)} bytes, the table asks for {table.factor_bytes}")
-    out, view, start = bytearray(hollow), memoryview(factors), 0
-    for slot in table.slots:
+    view, start, sites = memoryview(factors), 0, []
+    for index, slot in enumerate(table.slots):
         data = view[start : start + slot.size]
         start += slot.size
-        key = hashlib.sha256(data).hexdigest().encode()
-        for offset in slot.data:
-            out[offset : offset + slot.size] = data
-        for offset in slot.keys:
-            out[offset : offset + len(key)] = key
-    return bytes(out)
+        key = (digests[index] if digests else Digest.of(data)).hex.encode()
+        sites += [(offset, data) for offset in slot.data] + [(offset, key) for offset in slot.keys]
+    return b"".join(_woven(memoryview(hollow), sorted(sites, key=itemgetter(0))))
+
+
+def _woven(hollow: memoryview, sites: Iterable[tuple[int, bytes | memoryview]]) -> Iterator[bytes | memoryview]:
+    """The hollow program's own bytes and those of the sites, in the order of the file."""
+    at = 0
+    for offset, data in sites:
+        yield hollow[at:offset]
+        yield data
+        at = offset + len(data)
+    yield hollow[at:]
 
 
 def extract(program: bytes | memoryview, table: RelocationTable) -> bytes:

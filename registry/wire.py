@@ -28,7 +28,7 @@ from registry.relocation import RelocationTable, Slot
 Floats = NDArray[np.float32]
 ONE = np.float32(1)
 MAX_TABLE = 32 << 20  # 100,000 tensors, ten times what a large adapter has
-_WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
+WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
 _STORED: dict[str, type[np.floating[Any]]] = {"F32": np.float32, "F16": np.float16}
 
 
@@ -57,6 +57,14 @@ def encode(table: RelocationTable, trained: Mapping[str, Trained]) -> tuple[byte
     return zlib.compress(canonical.dumps(document), 9), b"".join(pieces)
 
 
+def folded_table(table: RelocationTable) -> bytes:
+    """The wire table of factors that travel folded, in the relocation table's order: the same for all adapters."""
+    document = canonical.loads(table.to_bytes(), what="relocation table")
+    for slot, entry in zip(table.slots, document["tensors"], strict=True):
+        entry |= {"source": slot.dtype, "scale": 1.0}
+    return zlib.compress(canonical.dumps(document), 9)
+
+
 def expand(table: bytes, wire: bytes | memoryview) -> tuple[RelocationTable, bytes]:
     """The relocation table, and the folded factors as `relink` takes them. Raises FormatError for other sizes."""
     text = inflated(table)
@@ -65,9 +73,9 @@ def expand(table: bytes, wire: bytes | memoryview) -> tuple[RelocationTable, byt
     view, start, pieces = memoryview(wire), 0, []
     for slot, entry in zip(slots.slots, entries, strict=True):
         source = entry.get("source", slot.dtype)
-        if source not in _WIDTHS or slot.dtype not in _STORED:
+        if source not in WIDTHS or slot.dtype not in _STORED:
             raise FormatError(f"wire table: {slot.names[0]} is {source!r} to become {slot.dtype!r}")
-        end = start + prod(slot.shape) * _WIDTHS[source]
+        end = start + prod(slot.shape) * WIDTHS[source]
         pieces.append(_folded(slot, source, _scale(entry), view[start:end]))
         start = end
     if start != len(view):
@@ -88,7 +96,7 @@ def inflated(table: bytes) -> bytes:
 
 
 def _folded(slot: Slot, source: str, scale: np.float32, data: memoryview) -> bytes:
-    if len(data) != prod(slot.shape) * _WIDTHS[source]:
+    if len(data) != prod(slot.shape) * WIDTHS[source]:
         raise FormatError(f"{slot.names[0]}: the wire ends in the middle of it")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         folded = np.ascontiguousarray(_widened(source, data) * scale, dtype=_STORED[slot.dtype]).tobytes()

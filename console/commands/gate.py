@@ -108,9 +108,10 @@ _TEMPLATES = {
 
 
 @click.command(cls=Verb)
-@click.argument("directory", metavar="DIR", type=PATH)
-@foundation_option()
-@click.option("--name", required=True, help="The adapter's name.")
+@click.argument("directory", metavar="DIR", type=PATH, required=False)
+@click.option("--batch", type=PATH, metavar="FILE", help="Publish many: a JSON object a line, with directory and name.")
+@foundation_option(required=False)
+@click.option("--name", help="The adapter's name.")
 @click.option("--version", help="SemVer; by default the next patch.")
 @click.option("--base", type=PATH, metavar="DIR", help="Where the checkpoint is now; only a new structure needs it.")
 @click.option("--context", type=COUNT, help="Positions; by default those of the base program.")
@@ -123,9 +124,10 @@ _TEMPLATES = {
 @pass_app
 def publish(
     app: App,
-    directory: Path,
-    foundation: str,
-    name: str,
+    directory: Path | None,
+    batch: Path | None,
+    foundation: str | None,
+    name: str | None,
     version: str | None,
     base: Path | None,
     context: int | None,
@@ -139,7 +141,18 @@ def publish(
     allow_pickle: bool,
     base_fingerprint: Digest | None,
 ) -> None:
-    """Check the adapter in DIR, make its .pte, record both."""
+    """Check the adapter in DIR, make its .pte, record both.
+
+    With --batch many at once: all are checked before the first is written; what is published already is passed over.
+    """
+    if batch is not None:
+        one = {"DIR": directory, "--name": name, "--version": version, "--prove": prove, "--probes": probes}
+        only = {"--server": server, "--adapter-name": adapter_name, "--initial": initial}
+        _refuse_beside_batch({**one, **only, "--base-fingerprint": base_fingerprint})
+        publish_listed(app, batch, foundation, base, context, read_lineage(meta), allow_pickle=allow_pickle)
+        return
+    if directory is None or name is None or foundation is None:
+        raise click.UsageError("give DIR, --foundation and --name, or --batch FILE")
     if server is not None:
         local = {"--base": base, "--prove": prove, "--probes": probes, "--initial": initial}
         _refuse_local({**local, "--allow-pickle": allow_pickle, "--base-fingerprint": base_fingerprint})
@@ -174,6 +187,32 @@ def publish(
     app.answer(document, _published_text(document))
     if merged(document["lineage"], meant) != document["lineage"]:
         app.note("the version keeps the lineage that it was published with first: --meta changed nothing")
+
+
+def publish_listed(
+    app: App,
+    batch: Path,
+    foundation: str | None,
+    base: Path | None,
+    context: int | None,
+    lineage: dict[str, Any],
+    *,
+    allow_pickle: bool,
+) -> None:
+    """Publish what a file lists; what its lines leave out is as given here."""
+    from console.commands.many import publish_many
+    from exporter.publish import PublishOptions
+
+    defaults = PublishOptions(
+        foundation=foundation or "", name="", base=base, context=context, lineage=lineage, allow_pickle=allow_pickle
+    )
+    publish_many(app, batch, defaults)
+
+
+def _refuse_beside_batch(options: dict[str, Any]) -> None:
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise click.UsageError(f"{', '.join(given)}: not with --batch, whose lines say it for each adapter")
 
 
 def _refuse_local(options: dict[str, Any]) -> None:

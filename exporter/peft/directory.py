@@ -51,8 +51,13 @@ class Directory:
     left_out: tuple[str, ...]
 
 
-def read_directory(path: Path, findings: Findings, *, allow_pickle: bool = False) -> Directory:
-    """Read an adapter's directory; what cannot be read becomes a finding. Raises InputError for no directory."""
+def read_directory(
+    path: Path, findings: Findings, known: Mapping[str, Descriptor] | None = None, *, allow_pickle: bool = False
+) -> Directory:
+    """Read an adapter's directory; what cannot be read becomes a finding. Raises InputError for no directory.
+
+    Files that are `known` by name are not hashed again.
+    """
     if not path.is_dir():
         hint = "give a local directory, such as huggingface-cli download REPO --local-dir DIR makes"
         raise InputError(f"{path}: not a directory", hint=hint)
@@ -62,8 +67,9 @@ def read_directory(path: Path, findings: Findings, *, allow_pickle: bool = False
     if config is None or tensors is None:
         return Directory(path, config, tensors, {}, {}, ())
     names = (CONFIG, *weights)
-    source = {name: _describe(path / name) for name in names}
-    attachments, left_out = _others(path, set(names))
+    told = known or {}
+    source = {name: told.get(name) or _describe(path / name) for name in names}
+    attachments, left_out = _others(path, set(names), told)
     return Directory(path, config, tensors, source, attachments, left_out)
 
 
@@ -220,7 +226,9 @@ def _compare_index(table: Mapping[str, str], tensors: Mapping[str, Stored], find
         findings.error("not-in-index", name, f"{name} stands in a shard, but not in {INDEX}")
 
 
-def _others(path: Path, source: set[str]) -> tuple[dict[str, Descriptor], tuple[str, ...]]:
+def _others(
+    path: Path, source: set[str], known: Mapping[str, Descriptor]
+) -> tuple[dict[str, Descriptor], tuple[str, ...]]:
     """Attachments by name, and what is left out."""
     attachments, left_out = {}, []
     for entry in sorted(path.iterdir()):
@@ -228,7 +236,7 @@ def _others(path: Path, source: set[str]) -> tuple[dict[str, Descriptor], tuple[
             continue
         keep = entry.is_file() and not entry.is_symlink() and not _LEFT_OUT.fullmatch(entry.name)
         if keep and entry.stat().st_size <= MAX_ATTACHMENT:
-            attachments[entry.name] = _describe(entry)
+            attachments[entry.name] = known.get(entry.name) or _describe(entry)
         else:
             left_out.append(entry.name + "/" * entry.is_dir())
     return attachments, tuple(left_out)

@@ -16,6 +16,7 @@ from exporter.peft.names import Part
 from exporter.peft.tensors import Stored, rows_of
 
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+_FIRST = frozenset(parts[0] for parts in FUSED.values())
 LORA_PARTS = frozenset({Part.A, Part.B, Part.B_BIAS, Part.MAGNITUDE, Part.EMBEDDING_A, Part.EMBEDDING_B, Part.VELORA})
 
 
@@ -40,7 +41,7 @@ def fused_modules(card: Card) -> dict[str, tuple[str, ...]]:
     found = {}
     for name in card.modules:
         parent, dot, last = name.rpartition(".")
-        for fused, parts in FUSED.items():
+        for fused, parts in FUSED.items() if last in _FIRST else ():
             names = tuple(f"{parent}{dot}{part}" for part in parts)
             whole = f"{parent}{dot}{fused}"
             if last == parts[0] and whole not in card.modules and _can_fuse(names, card):

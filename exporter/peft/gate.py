@@ -8,7 +8,7 @@ adapter = checked.accept()      # raises AdapterRefused with every finding
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,16 +66,21 @@ def check(
     adapter_name: str | None = None,
     initial: Path | None = None,
     base_fingerprint: Digest | None = None,
+    known: Mapping[str, Descriptor] | None = None,
 ) -> Checked:
     """Check the adapter in `directory` against a foundation's card; nothing is written, torch is not imported.
 
     `adapter_name` selects one of several adapters in a file; `initial` is the directory of the untrained adapter,
     with which PiSSA, OLoRA, CorDA and LoRA-GA become plain LoRA; `base_fingerprint` is the base that training saw,
     when the directory's own ptdock.json does not pin it. Only with `allow_pickle` is a `.bin` read, weights only.
+    `known` are the files as an earlier check of them found them: they are not hashed again, and their values not looked
+    through, so whoever keeps the files has to compare, and the findings of before hold.
     Raises InputError when `directory` is none, or holds a file that cannot be read.
     """
     try:
-        return _check(directory, card, initial, base_fingerprint, allow_pickle=allow_pickle, adapter_name=adapter_name)
+        return _check(
+            directory, card, initial, base_fingerprint, known, allow_pickle=allow_pickle, adapter_name=adapter_name
+        )
     except OSError as error:  # what is not there is a finding; this is a file that cannot be read
         raise InputError(f"{error.filename or directory}: {error.strerror}") from None
 
@@ -85,12 +90,13 @@ def _check(
     card: Card,
     initial: Path | None,
     base_fingerprint: Digest | None,
+    known: Mapping[str, Descriptor] | None,
     *,
     allow_pickle: bool,
     adapter_name: str | None,
 ) -> Checked:
     findings = Findings()
-    trained = _read(directory, card, findings, allow_pickle=allow_pickle, adapter_name=adapter_name)
+    trained = _read(directory, card, findings, known, allow_pickle=allow_pickle, adapter_name=adapter_name)
     if trained is None:
         return Checked(tuple(findings), None)
     check_initialization(trained.config, findings, initial=initial is not None)
@@ -99,7 +105,8 @@ def _check(
     check_kinds(trained.config, card, modules, findings)
     check_complete(trained.config, card, modules, findings)
     note_replaced(modules, card.factor_dtype, findings)
-    check_effects(modules, card, findings)
+    if known is None:
+        check_effects(modules, card, findings)
     if trained.files.left_out:
         message = f"left out: {', '.join(trained.files.left_out)}"
         findings.note("left-out", "adapter", message, actual=list(trained.files.left_out))
@@ -134,10 +141,16 @@ class _Read:
 
 
 def _read(
-    directory: Path, card: Card, findings: Findings, *, allow_pickle: bool, adapter_name: str | None = None
+    directory: Path,
+    card: Card,
+    findings: Findings,
+    known: Mapping[str, Descriptor] | None = None,
+    *,
+    allow_pickle: bool,
+    adapter_name: str | None = None,
 ) -> _Read | None:
     """Files, names, config and modules of one directory; None where there is nothing to go on with."""
-    files = read_directory(directory, findings, allow_pickle=allow_pickle)
+    files = read_directory(directory, findings, known or {}, allow_pickle=allow_pickle)
     if files.tensors is not None and is_foreign(files.tensors, findings):
         return None
     names = (*card.modules, *fused_modules(card), *EMBEDDING_NAMES)

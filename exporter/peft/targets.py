@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from exporter.card import LINEAR_KINDS, Card, Module
 from exporter.peft.config import Config
@@ -26,7 +27,7 @@ _FIRST_INDEX = re.compile(r".*?\.[^.]*\.(?P<index>\d+)\.")
 
 def is_saved(entries: tuple[str, ...], name: str) -> bool:
     """Whether `modules_to_save` names the module or one that it stands in, by the ending of the name, as PEFT does."""
-    parts = name.split(".")
+    parts = name.split(".") if entries else ()
     return any(".".join(parts[:end]).endswith(entries) for end in range(1, len(parts) + 1))
 
 
@@ -89,10 +90,11 @@ def _ends_with(name: str, targets: frozenset[str]) -> bool:
     return not targets.isdisjoint(_endings(name))
 
 
-def _endings(name: str) -> set[str]:
-    """The name, and what stands behind each of its dots."""
+@lru_cache(1 << 14)
+def _endings(name: str) -> frozenset[str]:
+    """The name, and what stands behind each of its dots; the same for every adapter of a base."""
     parts = name.split(".")
-    return {".".join(parts[start:]) for start in range(len(parts))}
+    return frozenset(".".join(parts[start:]) for start in range(len(parts)))
 
 
 def _is_layer(config: Config, name: str) -> bool:
