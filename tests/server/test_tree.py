@@ -141,7 +141,7 @@ def test_nothing_outside_of_the_layout_is_reachable(server, offered, path):
 def test_what_no_channel_offers_is_not_served(server, offered):
     registry = Registry.open(offered)
     hidden = registry.build("hidden@1.0.0")
-    held = [hidden.file, hidden.factors, registry.build("pirate@1.0.0").factors]
+    held = [hidden.file, hidden.factors]
     held += registry.source(registry.version("pirate@1.0.0")).files.values()
 
     for blob in held:
