@@ -223,6 +223,10 @@ class Model(nn.Module):
         self.masks = windows if spec.attention_softcap is not None else windows - {None}
 
     def forward(self, tokens: torch.Tensor, position: int) -> torch.Tensor:
+        return self.hidden(tokens, position)[-1:]
+
+    def hidden(self, tokens: torch.Tensor, position: int) -> torch.Tensor:
+        """What the last layer answers for each token, (tokens, width), before the final norm."""
         # The view's width is a literal, taken from the shape: the token axis is the only dynamic one.
         x = self.embed_tokens(tokens)
         x = x.view(-1, x.shape[-1])
@@ -233,7 +237,7 @@ class Model(nn.Module):
         masks = {window: causal_mask(positions, self.context, window) for window in self.masks}
         for layer in self.layers:
             x = layer(x, position, turns, masks)
-        return self.norm(x[-1:])
+        return x
 
 
 def causal_mask(positions: torch.Tensor, context: int, window: int | None) -> torch.Tensor:
@@ -272,7 +276,11 @@ class Decoder(nn.Module):
         position = input_pos[0].item()
         torch._check(position >= 0)  # noqa: SLF001  torch documents torch._check for exactly this
         torch._check(position < self.context)  # noqa: SLF001
-        logits = self.lm_head(self.model(tokens, position))
+        return self.logits(self.model(tokens, position))
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(tokens, width) of the last layer -> (tokens, vocabulary)."""
+        logits = self.lm_head(self.model.norm(hidden))
         return logits if self.softcap is None else torch.tanh(logits / self.softcap) * self.softcap
 
 

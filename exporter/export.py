@@ -21,6 +21,7 @@ from exporter.card import Card
 from exporter.decoder_export import DecoderModel
 from exporter.lora import attach
 from exporter.lower import Example, Lowered, Progress, lower
+from exporter.perplexity import perplexity, text_ids
 from exporter.quantize import quantize, stored, unwrap, weight_names
 from exporter.recipe import Recipe
 from exporter.relocation import locate
@@ -92,8 +93,7 @@ def export_base(job: Job, directory: Path) -> ExportedBase:
     """Export the base without adapters. The `.ptd` is written into `directory`. Raises InputError."""
     model = job.model
     module = model.build(job.progress)
-    table = model.table(module)
-    _quantize(job, module)
+    table = {**model.table(module), **_quantize_measured(job, module)}
     lowered = _lower(job, module, frozenset(), directory)
     if lowered.foundation is None:
         raise AssertionError("lower writes the foundation that it was asked for")
@@ -153,6 +153,20 @@ def _tensors(slots: list[Slot], content: list[bytes]) -> dict[str, torch.Tensor]
         for slot, data in zip(slots, content, strict=True)
         for name in slot.names
     }
+
+
+def _quantize_measured(job: Job, module: nn.Module) -> dict[str, Any]:
+    """`_quantize`, and for a decoder with a tokenizer the table's member `perplexity`: before, after, on how much."""
+    checkpoint = job.source if job.recipe.quantized and isinstance(job.source, Checkpoint) else None
+    ids = text_ids(checkpoint.files, job.context) if checkpoint else None
+    if ids is None:
+        _quantize(job, module)
+        return {}
+    job.progress("measuring")
+    before = perplexity(module, ids)
+    _quantize(job, module)
+    job.progress("measuring")
+    return {"perplexity": {"tokens": len(ids), "before": before, "after": perplexity(module, ids)}}
 
 
 def _quantize(job: Job, module: nn.Module) -> None:

@@ -24,9 +24,10 @@ from exporter.recipe import Recipe, installed_versions
 from exporter.sources import Progress, load_exporter, no_progress, open_source, recipe_for
 from exporter.specs import spec_of
 from exporter.structure import Structure
+from registry import canonical
 from registry.artifacts import Base, Foundation, Runtime, Template
-from registry.digest import Digest
-from registry.errors import Conflict, IntegrityError, Unavailable
+from registry.digest import Descriptor, Digest
+from registry.errors import Conflict, IntegrityError, NotFound, Unavailable
 from registry.formats import mapped
 from registry.formats.ptd import read_ptd
 from registry.formats.pte import Pte, read_pte
@@ -177,10 +178,24 @@ def record_foundation(
         file=file,
         base=fingerprint(source.tensors),
         recipe=options.recipe.to_json(),
-        modules=registry.blobs.put_bytes(module_document(made.modules, read_files(source.files))),
+        modules=_module_table(registry, file.digest, module_document(made.modules, read_files(source.files))),
         tensors=tensors,
     )
     return registry.add_foundation(foundation, name, replace_name=options.replace_name)
+
+
+def _module_table(registry: Registry, foundation: Digest, document: bytes) -> Descriptor:
+    """Store a module table, or answer the one that is recorded for the same `.ptd`.
+
+    Nothing but what was measured can differ: another machine, or another context, finds another perplexity.
+    """
+    try:
+        known = registry.foundation(foundation).modules
+    except NotFound:
+        return registry.blobs.put_bytes(document)
+    documents = registry.blobs.read(known.digest), document
+    recorded, new = ({**canonical.loads(data, what="module table"), "perplexity": None} for data in documents)
+    return known if recorded == new else registry.blobs.put_bytes(document)
 
 
 def record_base_program(

@@ -33,6 +33,7 @@ TORCH_MODULES = {
     "exporter.lora",
     "exporter.lower",
     "exporter.quantize",
+    "exporter.perplexity",
     "exporter.decoder_export",
     "exporter.export",
     "exporter.module_export",

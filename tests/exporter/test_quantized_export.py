@@ -24,6 +24,7 @@ from exporter.peft.gate import check
 from exporter.publish import PublishOptions, publish
 from exporter.quantize import quantize
 from exporter.recipe import Quantization, Recipe, recipe_of
+from exporter.structure import Structure
 from registry.artifacts import Foundation
 from registry.errors import IntegrityError
 from registry.formats.pte import read_pte
@@ -162,6 +163,11 @@ def test_a_recipe_that_was_shown_exports_the_same_foundation_again(
     refused = refusal(home, "foundation", "export", wide_bases / "one", "--name", name, *recipe, *options, code=2)
     assert refused["message"] == "--recipe says it all, --qmode too"
     assert "8da4w in groups of 32, 4-bit embedding" in ptdock(home, "foundation", "list").stdout
+    measured = shown["perplexity"]
+    assert measured["tokens"] == 64
+    assert 1 < measured["before"] != measured["after"] < 1000
+    assert f"{measured['before']:.2f} before quantization" in ptdock(home, "foundation", "show", name).stdout
+    assert answer(home, "foundation", "show", "one-plain")["perplexity"] is None
     packed = next(each for each in shown["tensors"] if each["names"] == ["model.layers.0.self_attn.q_proj.weight"])
     assert (packed["dtype"], packed["shape"]) == ("U8", [64, 32])
 
@@ -250,7 +256,9 @@ def test_a_relinked_adapter_is_its_full_export_byte_for_byte(
     with read_base(wide_bases / base) as checkpoint:
         job = Job(checkpoint, Recipe.like(found.recipe), 64, lambda _: None)
         full = export_adapter(job, folded.structure, factors)
+        plain = export_adapter(job, Structure(), {})
     assert registry.blobs.read(published.build.file.digest) == full
+    assert base_program(registry, found).read_bytes() == plain  # although perplexity was measured before that export
 
 
 def test_weights_that_are_not_unwrapped_are_found_inside_the_program(registry: Registry, wide_bases: Path) -> None:
