@@ -18,8 +18,8 @@ from pathlib import Path
 
 from registry.artifacts import Base, Build, Line, Runtime, Template
 from registry.blobs import LocalStore
-from registry.composing import Parts, write_line
 from registry.digest import Digest
+from registry.lines import Parts, write_line
 from registry.manifest import Arm, Manifest, ReleasePin
 from registry.release import ReleaseDocument
 from registry.rollout import NOTHING, Arms, start, widen

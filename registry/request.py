@@ -12,9 +12,10 @@ made again.
 from __future__ import annotations
 
 from registry import canonical
-from registry.composing import Contents, LineSpec, Needs
+from registry.composing import Contents, LineSpec
 from registry.documents import Fields
 from registry.errors import FormatError
+from registry.lines import Needs
 
 MAX_BYTES = 16 << 20
 _ASKED = ("adapters", "lines", "on_demand")

@@ -33,6 +33,7 @@ from registry.hooks import Hooks
 from registry.manifest import WHOLE, Manifest
 from registry.names import check_name
 from registry.release import ReleaseDocument
+from registry.replaying import Who, manifest_then, told
 from registry.rollout import Arms
 
 
@@ -45,23 +46,6 @@ class Preview:
     before: Arms
     after: Arms
     warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Who:
-    """What one device is offered: its bucket, the release (None: keep what you have) and why.
-
-    `arm` is the index of the arm in the manifest of `sequence`; None when every arm that it may take is halted.
-    """
-
-    channel: str
-    device: str
-    bucket: int
-    release: int | None
-    arm: int | None
-    reason: str
-    sequence: int
-    issued: int
 
 
 class Rollout:
@@ -216,12 +200,8 @@ class Rollout:
         offered nothing then.
         """
         with self._database.read() as session:
-            file = _manifest(session, self.channel, at)
-        manifest = Manifest.from_bytes(self._blobs.read(file.digest))
-        bucket = rollout.bucket(manifest.salt, device)
-        choice = rollout.choose(manifest.arms, bucket, active)
-        place = (choice.release, choice.arm, choice.reason, manifest.sequence, manifest.issued)
-        return Who(self.channel, device, bucket, *place)
+            file = manifest_then(session, self.channel, at)
+        return told(Manifest.from_bytes(self._blobs.read(file.digest)), device, active)
 
     def _composed(self, contents: Contents) -> tuple[Channel, Composed]:
         with self._database.read() as session:
@@ -324,12 +304,3 @@ def _before(change: Change, channel: Channel) -> int:
             hint="to stop it: halt; to replace it: release create",
         )
     return targets[0]
-
-
-def _manifest(session: Any, channel: str, at: int | None) -> Descriptor:
-    if at is None:
-        return lookup.manifest(session, channel, None)
-    found = channels.manifest_at(session, channel, at)
-    if found is None:
-        raise NotFound(f"{channel} offered nothing at that time", hint="`ptdock log` says what happened when")
-    return found

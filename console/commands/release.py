@@ -80,7 +80,8 @@ def create(app: App, /, channel: str, share: int, draft: bool, dry_run: bool, fl
 
 def _contents(steering: Rollout, asked: dict[str, Any]) -> Contents:
     """What the options ask for."""
-    from registry.composing import Contents, LineSpec, Needs
+    from registry.composing import Contents, LineSpec
+    from registry.lines import Needs
 
     if (asked["sets"] or asked["drop"] or asked["prefetch"]) and asked["base"] is None:
         raise click.UsageError("--set, --drop and --prefetch change another release: name it with --base")

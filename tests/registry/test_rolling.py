@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from registry.composing import Contents, LineSpec, Needs
+from registry.composing import Contents, LineSpec
 from registry.errors import Conflict, InputError, NotFound
+from registry.lines import Needs
 from registry.manifest import Arm
 from registry.release import ReleaseDocument
 from registry.rollout import bucket, choose
