@@ -109,13 +109,33 @@ def doubtful(text: str) -> str:
 LEVELS = {"error": bad, "warning": doubtful, "note": dim}
 
 
+ALIKE = 3
+
+
 def findings(rows: Sequence[tuple[str, str, str, str]]) -> str:
-    """Findings, one a line: level, subject, message, and what to do; levels and subjects are aligned."""
-    subjects = max((len(clean(subject)) for _, subject, _, _ in rows), default=0)
+    """Findings, one a line: level, subject, message, and what to do; levels and subjects are aligned.
+
+    Of many that say the same of other subjects the first few are shown, and how many more there are.
+    """
+    told = [
+        (level, clean(subject), _without(clean(message), clean(subject)), hint)
+        for level, subject, message, hint in rows
+    ]
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for level, subject, message, hint in told:
+        alike.setdefault((level, message, hint), []).append(subject)
+    shown = {key: subjects if len(subjects) <= ALIKE + 1 else subjects[:ALIKE] for key, subjects in alike.items()}
+    width = max((len(subject) for subjects in shown.values() for subject in subjects), default=0)
     lines = []
-    for level, subject, message, hint in rows:
+    for (level, message, hint), subjects in shown.items():
         advice = f"  → {clean(hint)}" if hint else ""
-        lines.append(
-            f"{LEVELS.get(level, dim)(level.ljust(7))}  {clean(subject).ljust(subjects)}  {clean(message)}{dim(advice)}"
-        )
+        name = LEVELS.get(level, dim)(level.ljust(7))
+        lines += [f"{name}  {subject.ljust(width)}  {message}{dim(advice)}" for subject in subjects]
+        if more := len(alike[level, message, hint]) - len(subjects):
+            lines.append(dim(f"{'':7}  … and {more} more say the same; --json has them all"))
     return "\n".join(lines)
+
+
+def _without(message: str, subject: str) -> str:
+    """The message, without the subject that stands before it on the line."""
+    return message.removesuffix(f" for {subject}").removeprefix(f"{subject}: ") if subject else message

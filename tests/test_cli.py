@@ -164,6 +164,7 @@ def test_the_log_names_who_did_what(home):
         ("adapter publish {here} --foundation nope --name pirate --meta {here}/no.json", 2, "no such file"),
         ("device sync ./nowhere stable --dir {here}/phone", 2, "is not a directory"),
         ("device sync stable --dir {here}/phone --facts {here}", 2, "no such file"),
+        ("device sync nope --dir {here}/phone", 5, "no channel 'nope'"),
     ],
 )
 def test_a_mistake_gives_one_message_with_its_exit_code(home, tmp_path, words, code, message):

@@ -241,3 +241,18 @@ def test_a_digest_option_is_a_digest():
     digest = Digest.of(b"x")
     assert convert(options.digest, str(digest)) == digest
     assert convert(options.digest, None) is None
+
+
+def test_findings_that_say_the_same_are_told_by_the_first_few_and_their_number():
+    rows = [
+        ("error", f"layers.{n}.q_proj", f"rank 8 in tensors, 4 in config for layers.{n}.q_proj", "") for n in range(60)
+    ]
+    rows.append(("warning", "", "base not pinned", "pin it"))
+    lines = click.unstyle(render.findings(rows)).splitlines()
+    assert lines == [
+        "error    layers.0.q_proj  rank 8 in tensors, 4 in config",
+        "error    layers.1.q_proj  rank 8 in tensors, 4 in config",
+        "error    layers.2.q_proj  rank 8 in tensors, 4 in config",
+        "         … and 57 more say the same; --json has them all",
+        "warning                   base not pinned  → pin it",
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,7 +48,6 @@ def sync(app: App, /, words: tuple[str, ...], directory: Path, root: Path | None
     source, channels = split_source(words, app.home)
     if not channels:
         raise click.UsageError("no channel is named after the source")
-    address = source if source is not None else app.registry().site
     with app.progress() as progress:
         progress(f"syncing {', '.join(channels)}")
         options = Options(
@@ -60,9 +59,19 @@ def sync(app: App, /, words: tuple[str, ...], directory: Path, root: Path | None
             note=progress.note,
             progress=progress.reached,
         )
+        address = source if source is not None else _own_site(app, channels)
         with _telling(app):
             result = sync_device(open_source(address, progress.note), channels, directory, options)
     app.answer(_sync_document(result), _sync_text(result))
+
+
+def _own_site(app: App, channels: Sequence[str]) -> Path:
+    """The site of this store. Raises NotFound, naming a channel, when nothing was offered yet and there is none."""
+    registry = app.registry()
+    if not registry.site.is_dir():
+        for channel in channels:
+            registry.manifest(channel)
+    return registry.site
 
 
 def _replay(*arguments: Any) -> None:
