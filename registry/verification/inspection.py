@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import nsmallest
@@ -71,12 +71,12 @@ class Inspection:
         return blob.digest not in self.bad
 
     @contextmanager
-    def finding(self, kind: str, subject: str, dependants: Sequence[str] = ()) -> Iterator[None]:
-        """What is refused inside the block is damage of this subject."""
+    def finding(self, kind: str, subject: str, dependants: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
+        """What is refused inside the block is damage of this subject; only then is asked what depends on it."""
         try:
             yield
         except PtdockError as error:
-            self.found(kind, subject, error.message, dependants)
+            self.found(kind, subject, error.message, dependants())
 
     def report(self) -> Report:
         """What was found, in the order in which it was."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from registry.artifacts import ExternalTensor, Foundation, Template
 from registry.catalog import foundations, records
@@ -29,8 +30,7 @@ def check_foundations(inspection: Inspection) -> None:
 
 def _check_foundation(inspection: Inspection, table: Foundation) -> None:
     digest = table.file.digest
-    dependants = foundations.dependants(inspection.session, digest)
-    with inspection.finding("foundation", str(digest), dependants):
+    with inspection.finding("foundation", str(digest), partial(foundations.dependants, inspection.session, digest)):
         entries = read_ptd(mapped(inspection.store.path(digest))).entries
         if {(e.key, e.offset, e.size) for e in entries} != {(t.key, t.offset, t.size) for t in table.tensors}:
             raise IntegrityError("its file lists other tensors than its table")
@@ -56,14 +56,14 @@ def _check_template(inspection: Inspection, template: Template, tensors: Sequenc
     programs = records.programs(inspection.session, row) if row is not None else iter(())
     plate: Plate | None = None
     if inspection.sound(template.hollow) and inspection.sound(template.table):
-        with inspection.finding("template", subject, inspection.dependants(template.hollow.digest)):
+        with inspection.finding("template", subject, partial(inspection.dependants, template.hollow.digest)):
             plate = open_plate(template, inspection.store.read)
             check_plate(plate, tensors)
     inspection.builds += not template.structure.get("modules")
     for build in programs:
         inspection.builds += 1
         if plate is not None and inspection.sound(build.file):
-            with inspection.finding("link", build.ref, inspection.dependants(build.file.digest)):
+            with inspection.finding("link", build.ref, partial(inspection.dependants, build.file.digest)):
                 _check_build(inspection, build, plate)
 
 
