@@ -92,6 +92,7 @@ def lower(
     edge = to_edge(program, compile_config=_edge_config(partitioner, program), constant_methods=dict(example.constants))
     unused = frozenset(str(spec.target) for spec in _constant_specs(program)) - _used(edge.exported_program())
     progress("partitioning for XNNPACK")
+    share_weights(edge.exported_program())
     edge = edge.to_backend(partitioner)
     del program
     outside = _certify(edge.exported_program(), ours)
@@ -189,6 +190,23 @@ def _edge_config(partitioner: XnnpackPartitioner, program: ExportedProgram) -> E
         _check_ir_validity=False,
         _skip_dim_order=True,
     )
+
+
+class _Shared(torch.nn.Parameter):
+    """A weight of which copies of its program take no copy: nothing writes to weights while they are lowered."""
+
+    def __deepcopy__(self, memo: Any) -> _Shared:
+        return self
+
+
+def share_weights(program: ExportedProgram) -> None:
+    """Let copies of the program share its weights, in place.
+
+    ExecuTorch copies the part of each delegate before XNNPACK takes it, and keeps all the copies until the last is
+    done: without this, every weight would be in memory once more when the peak is reached.
+    """
+    weights = {name: each for name, each in program.state_dict.items() if isinstance(each, torch.nn.Parameter)}
+    program.state_dict.update((name, _Shared(each.data, each.requires_grad)) for name, each in weights.items())
 
 
 def _base_tensors(module: torch.nn.Module, factors: frozenset[str]) -> Iterator[tuple[str, torch.Tensor]]:
