@@ -56,8 +56,13 @@ def report(error: PtdockError, *, as_json: bool) -> int:
         if error.hint:
             _say(f"{render.dim(' hint')}: {render.clean(error.hint)}")
     if as_json:
-        _answer(error.code, error.message, error.hint, error.values)
+        click.echo(json_text(document(error)))
     return error.exit_code
+
+
+def document(error: PtdockError) -> dict[str, Any]:
+    """An error as commands answer it with --json."""
+    return _document(error.code, error.message, error.hint, error.values)
 
 
 def report_usage(error: click.ClickException, *, as_json: bool) -> int:
@@ -70,7 +75,7 @@ def report_usage(error: click.ClickException, *, as_json: bool) -> int:
     if hint:
         _say(f"{render.dim(' hint')}: {hint}")
     if as_json:
-        _answer("UsageError", error.format_message(), hint, {})
+        click.echo(json_text(_document("UsageError", error.format_message(), hint, {})))
     return error.exit_code
 
 
@@ -78,7 +83,7 @@ def report_interrupt(*, as_json: bool) -> int:
     """The same for Ctrl-C; what was half done left nothing visible."""
     _say("interrupted")
     if as_json:
-        _answer("Interrupted", "interrupted", "", {})
+        click.echo(json_text(_document("Interrupted", "interrupted", "", {})))
     return INTERRUPTED
 
 
@@ -130,6 +135,5 @@ def _say(text: str) -> None:
     click.echo(text, file=sys.stderr, color=colour())
 
 
-def _answer(code: str, message: str, hint: str, values: Mapping[str, Any]) -> None:
-    document = {"error": {"code": code, "message": message, "hint": hint, "values": values}}
-    click.echo(json_text(document))
+def _document(code: str, message: str, hint: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "hint": hint, "values": values}}

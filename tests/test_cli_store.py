@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -344,6 +347,37 @@ def test_an_adapter_answers_on_a_device(offering, tmp_path, answers):
     assert answer(offering, "device", "run", "-", *chosen)["adapter"] is None
     error = refusal(offering, "device", "run", "robot", *chosen, code=5)
     assert error["hint"] == "installed: json, pirate"
+
+
+def test_swapping_answers_as_each_adapter_alone_does(offering, tmp_path):
+    phone = tmp_path / "phone"
+    answer(offering, "device", "sync", "stable", "--dir", phone)
+    chosen = ("w1 w2", "--dir", phone, "--max-new-tokens", 4)
+    said = answer(offering, "device", "swap", "pirate", "-", "json", "pirate", *chosen)
+    alone = {name: answer(offering, "device", "run", name, *chosen) for name in ("pirate", "-", "json")}
+    assert [each["tokens"] for each in said] == [alone[name]["tokens"] for name in ("pirate", "-", "json", "pirate")]
+    assert {each["foundation"] for each in said} == {alone["-"]["foundation"]}
+
+
+def test_an_answer_is_drawn_when_it_is_asked_for_and_a_seed_draws_it_again(offering, tmp_path):
+    phone = tmp_path / "phone"
+    answer(offering, "device", "sync", "stable", "--dir", phone)
+    chosen = ("device", "run", "pirate", "w1 w2", "--dir", phone, "--max-new-tokens", 12)
+    drawn = [answer(offering, *chosen, "--temperature", 5, "--seed", seed)["tokens"] for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    greedy = answer(offering, *chosen)["tokens"]
+    assert answer(offering, *chosen, "--temperature", 0)["tokens"] == greedy
+    assert answer(offering, *chosen, "--top-k", 1)["tokens"] == greedy
+
+
+def test_a_watching_device_tells_each_sync_on_a_line_until_it_is_interrupted(offering, tmp_path):
+    command = [sys.executable, "-m", "cli", "--home", offering, "device", "watch", "stable"]
+    words = [*command, "--dir", tmp_path / "phone", "--json", "--quiet"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        told = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert told["channels"][0]["outcome"] == "activated"
 
 
 def test_unpacked_files_are_copies_under_the_names_that_apps_use(home, tmp_path, bases, answers):
