@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from registry import collecting, files
-from registry.archive import loading, saving, tar
-from registry.archive.contents import Contents
-from registry.archive.loading import Loaded
 from registry.artifacts import PublishResult, Template
 from registry.blobs import BlobStore
 from registry.catalog import foundations
@@ -29,6 +27,10 @@ from registry.origins import Origins, origins
 from registry.publishing import Publication, publish, standing
 from registry.reachability import Item, survey
 from registry.tracing import Trace, trace
+
+if TYPE_CHECKING:
+    from registry.archive.contents import Contents
+    from registry.archive.loading import Loaded
 
 Progress = Callable[[int], None]
 
@@ -109,12 +111,16 @@ class Keeper:
 
         Answers what is in it, and the file's digest and size. See registry.archive.saving.
         """
+        from registry.archive import saving  # noqa: PLC0415 - every publish would pay for it
+
         with self._database.read() as session:
             contents = saving.select(session, refs, named)
         return contents, saving.write(self._blobs, contents, path, progress)
 
     def load(self, path: Path, progress: Progress | None = None) -> Loaded:
         """Take an archive in, whole or not at all; twice is once. See registry.archive.loading."""
+        from registry.archive import loading, tar  # noqa: PLC0415 - every publish would pay for it
+
         with tar.open_archive(path) as file:
             members = tar.open_members(file, path)
             contents = loading.read_contents(members)

@@ -22,6 +22,7 @@ _CODES = {code: struct.Struct("<" + code) for code in "bBhHiIqQ"}
 _UOFFSET = _CODES["I"]
 _SOFFSET = _CODES["i"]
 _VOFFSET = _CODES["H"]
+_VTABLE = struct.Struct("<HH")  # its own length, and that of the table's inline fields
 _TABLE_UNITS = 8  # the least that an unshared table takes: the offset to it, and the offset to its vtable
 _STRING_UNITS = 4
 _MAX_UNITS = 1 << 23  # some eighty thousand named tensors: far above any model, and a few seconds of work
@@ -55,8 +56,10 @@ class Region:
 
     def read(self, code: struct.Struct, at: int) -> int:
         """The number at the absolute position `at`. Raises FormatError outside the region."""
-        self.check(at, code.size)
-        return int(code.unpack_from(self.data, at)[0])
+        if at < self.start or at + code.size > self.end:  # `check` written out: a program has fifty thousand numbers
+            self.check(at, code.size)
+        number: int = code.unpack_from(self.data, at)[0]
+        return number
 
     def check(self, at: int, size: int) -> None:
         """Raise FormatError unless `size` bytes from `at` lie inside the region."""
@@ -76,7 +79,8 @@ class Region:
         """The table at `at`, its vtable checked."""
         self.budget.spend(_TABLE_UNITS, self.what)
         vtable = at - self.read(_SOFFSET, at)
-        length, inline = self.read(_VOFFSET, vtable), self.read(_VOFFSET, vtable + 2)
+        self.check(vtable, _VTABLE.size)
+        length, inline = _VTABLE.unpack_from(self.data, vtable)
         if length < 4 or length % 2 or inline < 4:
             raise FormatError(f"{self.what}: the table at {at} has an impossible vtable ({length}, {inline} bytes)")
         self.check(vtable, length)
