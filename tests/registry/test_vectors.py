@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from registry import canonical
+from registry.device_state import DeviceState
 from registry.digest import Digest
 from registry.errors import FormatError, IntegrityError
 from registry.manifest import Manifest
+from registry.plan import plan
 from registry.release import ReleaseDocument
 from registry.signing import light
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 LIGHT = json.loads((FOLDER / "light.json").read_text(encoding="utf-8"))
 DOCUMENTS = json.loads((FOLDER / "documents.json").read_text(encoding="utf-8"))
+PLANS = json.loads((FOLDER / "plan.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("vector", LIGHT["vectors"], ids=lambda vector: vector["note"])
@@ -49,3 +53,28 @@ def test_a_document_that_must_be_refused_is(vector):
 @pytest.mark.parametrize("vector", DOCUMENTS["ignored"], ids=lambda vector: vector["note"])
 def test_a_document_with_what_must_be_ignored_reads_as_without(vector):
     assert Manifest.from_bytes(vector["manifest"].encode()) == Manifest.from_bytes(DOCUMENTS["manifest"].encode())
+
+
+def planned(vector):
+    data = PLANS["release"].encode()
+    release = ReleaseDocument.from_bytes(data)
+    device = DeviceState.from_bytes(canonical.dumps(vector["device"]))
+    manifest = Manifest.from_bytes(vector["manifest"].encode())
+    answer = plan([manifest], {Digest.of(data): release}, device, now=vector["now"])
+    if answer.refused:
+        return {"code": answer.refused[0].code}
+    if not answer.activate:
+        return {"release": None}
+    (activation,) = answer.activate
+    foundations = [line.foundation.file for line in release.lines]
+    return {
+        "release": activation.set.release,
+        "line": foundations.index(activation.set.line.foundation.file),
+        "adapters": [entry.name for entry in activation.set.line.adapters],
+        "download": [str(each.file.digest) for each in answer.download],
+    }
+
+
+@pytest.mark.parametrize("vector", PLANS["vectors"], ids=lambda vector: vector["note"])
+def test_a_device_plans_what_the_vectors_say(vector):
+    assert planned(vector) == vector["plan"]
