@@ -44,7 +44,7 @@ class ChannelResult:
 
     `outcome` is `activated` (another set is active now), `repaired` (files were missing or damaged), `unchanged`, or
     `failed` with the `error`'s message. `code` is the outcome, or why it failed (`code_of`). `release` and `adapters`
-    (name to version) are what is active now.
+    (name to version) are what is active now; `offered` is the release that was to become active, if one was.
     """
 
     channel: str
@@ -53,6 +53,7 @@ class ChannelResult:
     release: int | None
     adapters: dict[str, str]
     error: str | None = None
+    offered: int | None = None
 
     def to_json(self) -> dict[str, object]:
         """As the command line prints it."""
@@ -63,6 +64,7 @@ class ChannelResult:
             "release": self.release,
             "adapters": self.adapters,
             "error": self.error,
+            "offered": self.offered,
         }
 
 

@@ -63,6 +63,7 @@ class _Sync:
     options: Options
     failures: dict[str, PtdockError] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
+    offered: dict[str, int] = field(default_factory=dict)
     checks: Checks = field(init=False)
     fetcher: Fetcher = field(init=False)
     state: DeviceState = field(init=False)
@@ -128,6 +129,7 @@ class _Sync:
     def _switch(self, answer: Plan) -> None:
         """Fetch and switch channel by channel, in the plan's order."""
         wanted = {each.channel: each.set for each in answer.activate}
+        self.offered = {name: to.release for name, to in wanted.items()}
         self._announce(answer.bytes)
         for channel in dict.fromkeys([*(each.channel for each in answer.download), *wanted]):
             try:
@@ -221,6 +223,7 @@ class _Sync:
             release=active.release if active else None,
             adapters={entry.name: entry.version for entry in active.line.adapters} if active else {},
             error=error.message if error else None,
+            offered=self.offered.get(name),
         )
 
 

@@ -25,6 +25,7 @@ from registry.site import blob_path
 from server import documents
 from server.changes import changes
 from server.guard import Guard
+from server.health import Health, health_routes
 from server.metrics import CONTENT_TYPE, Metrics
 from server.observed import Log, Observed, log_line
 from server.planner import Planner
@@ -48,7 +49,9 @@ class Question(BaseModel):
 
 def create_app(registry: Registry, settings: Settings, log: Log = log_line) -> ASGIApp:
     """The whole server for one registry."""
-    metrics = Metrics(registry)
+    health = Health(registry)
+    metrics = Metrics(registry, health)
+    guard = Guard(registry, settings.publishes)
     api = FastAPI(
         title="ptdock",
         version="1",
@@ -59,8 +62,9 @@ def create_app(registry: Registry, settings: Settings, log: Log = log_line) -> A
         separate_input_output_schemas=False,
     )
     api.include_router(_questions(registry, settings))
-    api.include_router(_health(registry, metrics))
-    api.include_router(changes(Guard(registry, settings.publishes), settings))
+    api.include_router(_status_routes(registry, metrics))
+    api.include_router(health_routes(health, guard))
+    api.include_router(changes(guard, settings))
     _word_refusals(api, registry)
     documents.complete(api)
     return Observed(Tree(registry.site, api, _elsewhere(registry, settings)), metrics, log)
@@ -92,7 +96,7 @@ def _planned(planner: Planner, asked: Question) -> bytes:
     return planner.plan(asked.channels, device, delete_first=asked.delete_first).to_bytes()
 
 
-def _health(registry: Registry, metrics: Metrics) -> APIRouter:
+def _status_routes(registry: Registry, metrics: Metrics) -> APIRouter:
     router = APIRouter()
 
     @router.get("/healthz", response_class=Response, responses=documents.STATUS)

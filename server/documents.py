@@ -14,6 +14,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from registry.health import CODES, MOST
 from server.problems import MEDIA_TYPE
 from server.reading import NAME
 
@@ -86,6 +87,27 @@ _QUESTION = {
         "delete_first": {"type": "boolean", "default": False},
     },
 }
+_REPORT = {
+    "type": "object",
+    "required": ["channel", "release", "code"],
+    "additionalProperties": False,
+    "properties": {
+        "channel": {"type": "string", "pattern": NAME},
+        "release": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
+        "code": {"enum": sorted(CODES)},
+    },
+}
+_REPORTS = {
+    "type": "object",
+    "required": ["schema", "id", "reports"],
+    "additionalProperties": False,
+    "properties": {
+        "schema": {"const": 1},
+        "id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+        "reports": {"type": "array", "minItems": 1, "maxItems": MOST, "items": _REPORT},
+    },
+}
+HEALTH = {"requestBody": {"required": True, "content": {"application/json": {"schema": _REPORTS}}}}
 PLAN = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": _QUESTION}}},
     "responses": {"200": found(component("plan"), "The plan.")[200]},

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from registry.errors import PtdockError
 from registry.manifest import Manifest
 from registry.service import Registry
 from registry.site import Directory
+from server.health import Health
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _DAY = 86400
@@ -27,7 +28,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30, 120)
 class Metrics:
     """One server's metrics; `route` is always a route's name, never a path that a client chose."""
 
-    def __init__(self, registry: Registry, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, registry: Registry, health: Health, clock: Callable[[], float] = time.time) -> None:
         self._collectors = CollectorRegistry()
         traffic = ("method", "route", "status")
         self._requests = Counter("ptdock_requests", "Answered requests.", traffic, registry=self._collectors)
@@ -40,6 +41,7 @@ class Metrics:
             buckets=_SECONDS,
         )
         self._collectors.register(Site(registry, clock))
+        self._collectors.register(Reported(health))
 
     def count(self, method: str, route: str, status: int, size: int, seconds: float) -> None:
         """Note one answered request; `size` in bytes."""
@@ -78,6 +80,25 @@ class Site(Collector):
         except PtdockError:  # no keys: nothing to tell
             return {}
         return {role.role: left for role in roles if (left := role.days_left(int(now))) is not None}
+
+
+class Reported(Collector):
+    """What devices reported."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def describe(self) -> Iterable[CounterMetricFamily]:
+        """Nothing beforehand, as above."""
+        return []
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """The counts as of now."""
+        labels = ["channel", "release", "code"]
+        family = CounterMetricFamily("ptdock_device_reports", "What devices reported of their syncs.", labels=labels)
+        for (channel, release, code), count in self._health.counts():
+            family.add_metric([channel, str(release), code], count)
+        yield family
 
 
 def _manifests(site: Path) -> Iterator[Manifest]:

@@ -47,9 +47,7 @@ def run(app: App, /, adapter: str, prompt: str, directory: Path, channel: str | 
     ADAPTER - is the base without an adapter. The likeliest token is taken each time, unless one of the drawing
     options is given: then what the others leave open is as the adapter's prompt format says.
     """
-    chat = _load(app, directory, _name(adapter), channel)
-    answer = _said(app, chat, prompt, how)
-    app.answer(_answer_document(chat, answer), "")
+    app.answer(_said(app, directory, adapter, channel, prompt, how), "")
 
 
 @click.command(cls=Verb)
@@ -63,25 +61,29 @@ def swap(app: App, /, adapters: tuple[str, ...], prompt: str, directory: Path, c
     The foundation's file stays mapped; each swap loads a program, and begins with an empty context. ADAPTER - is the
     base without an adapter.
     """
-    documents = []
-    for adapter in adapters:
-        chat = _load(app, directory, _name(adapter), channel)
-        documents.append(_answer_document(chat, _said(app, chat, prompt, how)))
-    app.answer(documents, "")
+    app.answer([_said(app, directory, adapter, channel, prompt, how) for adapter in adapters], "")
 
 
-def _name(adapter: str) -> str | None:
-    return None if adapter == "-" else adapter
+def _said(
+    app: App, directory: Path, adapter: str, channel: str | None, prompt: str, how: dict[str, Any]
+) -> dict[str, Any]:
+    """Load an adapter and let it answer, printed as it comes; answers the document."""
+    from device.health import watched
+    from device.installed import locate
+
+    name = None if adapter == "-" else adapter
+    with watched(directory, locate(directory, name, channel)):  # before torch is imported, which takes seconds
+        chat = _load(app, directory, name, channel)
+        return _answered(app, chat, prompt, how)
 
 
-def _said(app: App, chat: Chat, prompt: str, how: dict[str, Any]) -> Answer:
-    """The answer, printed as it comes, and what it took."""
+def _answered(app: App, chat: Chat, prompt: str, how: dict[str, Any]) -> dict[str, Any]:
     chooser = _chooser(chat, how["temperature"], how["top_k"], how["top_p"], how["seed"])
     answer = chat.answer(prompt, max_new_tokens=how["max_new_tokens"], on_token=_speak(app), choose=chooser)
     if not app.json:
         click.echo()
     app.note(render.dim(_answer_note(chat, answer)))
-    return answer
+    return _answer_document(chat, answer)
 
 
 def _chooser(
@@ -106,11 +108,8 @@ def _chooser(
 
 
 def _load(app: App, directory: Path, adapter: str | None, channel: str | None) -> Chat:
-    """Load an installed adapter; what is missing is said before torch is imported, which takes seconds."""
-    from device.installed import locate
     from exporter.quiet import quiet
 
-    locate(directory, adapter, channel)
     with app.progress() as progress:
         progress("loading")
         with quiet():

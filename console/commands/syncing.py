@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from device.sync import SyncResult
     from registry.device_state import DeviceState
 
+    Reporter = Callable[[SyncResult | PtdockError], None]
+
 
 def _sync_options(command: FC) -> FC:
     """What a sync is told, once or again and again."""
@@ -32,6 +34,7 @@ def _sync_options(command: FC) -> FC:
         click.option("--facts", type=PATH, metavar="FILE", help="Who the device is, as `plan` takes it."),
         click.option("--delete-first", is_flag=True, help="Delete what runs when the disk cannot hold old and new."),
         click.option("--root", type=PATH, metavar="FILE", help="The registry's root to trust, for a source elsewhere."),
+        click.option("--report", is_flag=True, help="Tell the server how it went: a code, no name, no address."),
         click.option("--demand", multiple=True, metavar="ADAPTER", help="Fetch it, though it is delivered on demand."),
     )
     for option in reversed(options):
@@ -51,12 +54,14 @@ def sync(app: App, /, words: tuple[str, ...], directory: Path, **choices: Any) -
     from device.sync import sync as sync_device
 
     address, channels = _addressed(app, words)
+    report = _reporter(app, address, directory, wanted=choices["report"])
     with app.progress() as progress:
         progress(f"syncing {', '.join(channels)}")
         options = _options(progress, choices)
         source = open_source(address or _own_site(app, channels), progress.note)
-        with _telling(app):
+        with _telling(app, report):
             result = sync_device(source, channels, directory, options)
+    report(result)
     app.answer(_sync_document(result), _sync_text(result))
 
 
@@ -72,11 +77,13 @@ def watch(app: App, /, words: tuple[str, ...], directory: Path, **choices: Any) 
     from device.watch import watch as watch_device
 
     address, channels = _addressed(app, words)
+    report = _reporter(app, address, directory, wanted=choices["report"])
     with app.progress() as progress:
         options = _options(progress, choices)
         source = open_source(address or _own_site(app, channels), progress.note)
         for result in watch_device(source, channels, directory, options):
             _tell(app, result)
+            report(result)
 
 
 def _tell(app: App, result: SyncResult | PtdockError) -> None:
@@ -96,6 +103,20 @@ def _addressed(app: App, words: tuple[str, ...]) -> tuple[str | None, tuple[str,
     if not channels:
         raise click.UsageError("no channel is named after the source")
     return source, channels
+
+
+def _reporter(app: App, address: str | None, directory: Path, *, wanted: bool) -> Reporter:
+    """What tells the server of a sync's outcome, where that is wanted."""
+    if not wanted:
+        return lambda _: None
+    if address is None or "://" not in address:
+        raise click.UsageError("--report needs a server: name its address as the source")
+    from device.health import send
+
+    def report(outcome: SyncResult | PtdockError) -> None:
+        send(address, directory, outcome, app.note)
+
+    return report
 
 
 def _options(progress: Progress, choices: dict[str, Any]) -> Options:
@@ -130,11 +151,12 @@ def _replay(*arguments: Any) -> None:
 
 
 @contextmanager
-def _telling(app: App) -> Iterator[None]:
+def _telling(app: App, report: Reporter) -> Iterator[None]:
     """When one of several channels fails, say what became of the others; the failure itself is told as ever."""
     try:
         yield
     except PtdockError as error:
+        report(error)
         found = error.values.get("channels", [])
         if len(found) > 1:
             rows = [(each["channel"], each["outcome"], each["release"] or "-") for each in found]
