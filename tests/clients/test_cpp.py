@@ -15,10 +15,8 @@ from executorch.runtime import Runtime
 from registry.digest import Digest
 from registry.service import Registry
 from registry.site import blob_path, manifest_path
-from tests.clients import towers
+from tests.clients import towers, vectors
 from tests.clients.native import Unbuildable, build
-
-VECTORS = Path(__file__).parents[1] / "vectors"
 
 
 @pytest.fixture(scope="session")
@@ -62,9 +60,9 @@ def answers(offered: Path, channel: str) -> dict[str, list[float]]:
 
 
 def test_the_cpp_client_agrees_with_every_shared_vector(programs: Path) -> None:
-    done = subprocess.run([programs / "vectors", VECTORS], capture_output=True, text=True, check=False)
+    done = subprocess.run([programs / "vectors", vectors.FOLDER], capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    assert done.stdout == "82 passed, 0 failed\n"
+    assert vectors.passed(done.stdout) >= vectors.cases()
 
 
 @pytest.mark.parametrize("options", [(), ("--weight-cache",)], ids=["without-cache", "with-cache"])
