@@ -1,6 +1,6 @@
 """How fast `ptdock serve` is: small answers, plans, blobs beside nginx on the same file, and many devices at once.
 
-    python -m benchmarks.server HOME [DEVICES]        # HOME: a store that offers something on the channel stable
+    python -m benchmarks.server [HOME]       # HOME: a store that offers something on the channel stable
 
 One server process on one core, clients in another process on the other: the figures are what one core serves. The
 machine's own rate of copying through a socket stands beside the blob figures, for it bounds them.
@@ -29,11 +29,14 @@ from registry.digest import Descriptor
 from registry.manifest import Manifest
 from registry.release import ReleaseDocument
 from registry.service import Registry
+from tests.registry.exporting import export_pair
+from tests.registry.files import Pair
+from tests.registry.stock import fill
 
 REQUESTS = 4000
 CONNECTIONS = 16
 PLANS = 400
-DEVICES = 300
+DEVICES = 1000
 AT_ONCE = 32
 BLOB = 256 << 20
 
@@ -157,9 +160,9 @@ def ideal(registry: Registry) -> int:
     return sum(each.size for each in wanted)
 
 
-def report(home: Path, devices: int = DEVICES) -> None:
+def report(home: Path) -> None:
     """Print every figure."""
-    registry = Registry.open(home)
+    devices, registry = DEVICES, Registry.open(home)
     state = DeviceState("device-1", executorch="1.5.1", encodings=("factors",)).to_json()
     question = json.dumps({"channels": ["stable"], "device": state}).encode()
     path = "/targets/v1/stable.json"
@@ -200,9 +203,17 @@ def blobs(home: Path, address: str, work: Path) -> None:
 
 
 def main(words: list[str]) -> None:
-    """HOME, and how many devices."""
-    home = Path(words[0])
-    report(home, int(words[1]) if len(words) > 1 else DEVICES)
+    """Measure HOME, or a store that is made for it: two adapters on a foundation, all of it tiny."""
+    if words:
+        report(Path(words[0]))
+        return
+    with tempfile.TemporaryDirectory(prefix="ptdock-bench-") as scratch:
+        here = Path(scratch)
+        export_pair(here)
+        pair = Pair(here / "program.pte", here / "foundation.ptd")
+        stock = fill(Registry.init(here / "home", environment={}), pair)
+        stock.registry.create_release("stable", ["pirate@1.0.0", "json@1.0.0"])
+        report(here / "home")
 
 
 if __name__ == "__main__":
