@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from exporter.batch_file import Entry
-from exporter.foundation import add_template, find_template
 from exporter.linker import Linker, default_context
 from exporter.publish import PublishOptions, Ready, publication, publish_with
 from exporter.sources import Progress, no_progress, recipe_for
 from exporter.structure import Structure
+from exporter.templates import add_template, find_template
 from registry.artifacts import PublishResult, Source, Template
 from registry.digest import Descriptor, Digest
 from registry.errors import AdapterRefused, BlobMissing, Conflict, PtdockError

@@ -17,14 +17,13 @@ from exporter.base import fingerprint
 from exporter.foundation import (
     Exported,
     ExportOptions,
-    find_template,
     record_base,
-    record_base_program,
     record_foundation,
 )
 from exporter.quiet import quiet
 from exporter.sources import Progress, load_exporter, load_module, no_progress
 from exporter.structure import Structure
+from exporter.templates import find_template, record_base_program
 from registry.errors import InputError
 from registry.formats.pte import read_pte
 from registry.names import check_name

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.foundation import add_template
 from exporter.linker import Gate, Linked, Linker, default_context
 from exporter.peft.adapter import NormalizedAdapter
 from exporter.peft.gate import Checked
 from exporter.sources import Progress, load_prover, no_progress
 from exporter.structure import Structure
+from exporter.templates import add_template
 from registry.artifacts import Build, PublishResult, Source, Template
 from registry.digest import Digest
 from registry.errors import Conflict

@@ -102,7 +102,7 @@ def _steps(
         if step is None:
             progress(f"{number} of {len(wanted)}: {each.ref}")
             linker = linker or Linker(registry, after)
-            step = _built(linker, each, options)
+            step = built(linker, each, options)
         yield step
 
 
@@ -116,8 +116,11 @@ def _without_work(each: Coverage, before: Foundation, after: Foundation) -> Step
     return None
 
 
-def _built(linker: Linker, each: Coverage, options: PublishOptions) -> Step:
-    """Publish a version's stored source on the other foundation, under the version that it has."""
+def built(linker: Linker, each: Coverage, options: PublishOptions) -> Step:
+    """Publish a version's stored source on the linker's foundation, under the version that it has.
+
+    What the gate refuses, and what the store has lost, is told in the step.
+    """
     registry = linker.registry
     try:
         with laid_out(registry, registry.version(each.ref)) as (directory, gate):
@@ -136,4 +139,5 @@ def _built(linker: Linker, each: Coverage, options: PublishOptions) -> Step:
         return Step(each.ref, "refused", reason=error.message, findings=tuple(error.values["findings"]))
     except (Conflict, IntegrityError, NotFound) as error:
         return Step(each.ref, "refused", reason=error.message)
-    return Step(each.ref, "built", published.build.file.digest)
+    outcome: Outcome = "unchanged" if published.result.outcome == "unchanged" else "built"
+    return Step(each.ref, outcome, published.build.file.digest)

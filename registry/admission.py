@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sqlalchemy.orm import Session
 
@@ -12,6 +12,7 @@ from registry.errors import Conflict
 from registry.lineage import missing
 from registry.manifest import WHOLE
 from registry.proving import require_proofs
+from registry.release import ReleaseDocument
 from registry.rollout import percent
 
 
@@ -59,6 +60,25 @@ def check_coverage(channel: Channel, release: Release) -> None:
         actual=covered,
         missing=without,
     )
+
+
+def left_behind(new: ReleaseDocument, before: Iterable[ReleaseDocument]) -> tuple[str, ...]:
+    """A warning for each earlier release that runs on an older ExecuTorch than any line of the new one does. Pure."""
+    needed = _oldest(new)
+    return tuple(
+        f"release {new.release} needs ExecuTorch {_dotted(needed)}: devices with {_dotted(_oldest(each))} keep release "
+        f"{each.release}, and those that have nothing get nothing; a channel of their own can offer them that release"
+        for each in before
+        if _oldest(each) < needed
+    )
+
+
+def _oldest(release: ReleaseDocument) -> tuple[int, int]:
+    return min(line.requires.minimum for line in release.lines)
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
 
 
 def _refuse_revoked(release: Release) -> None:

@@ -85,11 +85,12 @@ def write_line(line: Line, parts: Parts) -> wire.Line:
     used = {build.template for build in line.builds.values()}
     templates = [template for template in parts.templates if template.digest in used]
     program = _base_program(line.foundation, parts.templates, templates)
+    templates += [each for each in parts.templates if each.digest == program.digest]
     entries = [_entry(build, parts.templates) for _, build in sorted(line.builds.items())]
     return wire.Line(
         foundation=wire.FoundationEntry(parts.file, parts.segments),
         base=program.hollow,
-        requires=_requires([program, *templates], parts.needs),
+        requires=_requires(line, templates, parts.needs),
         adapters=tuple(
             replace(entry, delivery="on-demand") if entry.name in parts.on_demand else entry for entry in entries
         ),
@@ -147,20 +148,46 @@ def _base_program(foundation: Digest, templates: Sequence[Template], used: Seque
     if not programs:
         raise Conflict(f"{foundation} has no base program", hint="run `ptdock foundation export` again: it adds one")
     alike = {(template.context, template.executorch) for template in used}
-    return [p for p in programs if (p.context, p.executorch) in alike or p is programs[-1]][-1]
+    return ([program for program in programs if (program.context, program.executorch) in alike] or programs)[-1]
 
 
-def _requires(templates: Sequence[Template], needs: Needs) -> wire.Requires:
-    """What runs all of these programs."""
+def _requires(line: Line, templates: Sequence[Template], needs: Needs) -> wire.Requires:
+    """What runs all of these programs. Raises Conflict when no version of ExecuTorch is sure to run them all."""
+    spans = _spans(templates)
+    minimum, guaranteed = max(low for low, _ in spans), min(high for _, high in spans)
+    if minimum > guaranteed:
+        raise Conflict(
+            f"the newest builds on {line.foundation} are of ExecuTorch versions too far apart: "
+            f"some need {_dotted(minimum)}, others are guaranteed up to {_dotted(guaranteed)}",
+            hint="bring all of them to one version: ptdock foundation upgrade NAME",
+            minimum=list(minimum),
+            guaranteed=list(guaranteed),
+        )
     runtimes = [template.runtime for template in templates]
     return wire.Requires(
-        minimum=max(runtime.minimum for runtime in runtimes),
-        guaranteed=min(runtime.guaranteed for runtime in runtimes),
+        minimum=minimum,
+        guaranteed=guaranteed,
         backends=tuple(sorted({name for runtime in runtimes for name in runtime.backends})),
         operators=tuple(sorted({name for runtime in runtimes for name in runtime.operators})),
         ram_bytes=needs.ram_bytes,
         app=dict(sorted(needs.app.items())),
     )
+
+
+def _spans(templates: Sequence[Template]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """For each program, once: the least version that runs it, the last one that surely does.
+
+    The same bytes that several versions of ExecuTorch wrote run on all that any of them promises.
+    """
+    found: dict[Digest, tuple[tuple[int, int], tuple[int, int]]] = {}
+    for each in templates:
+        low, high = found.get(each.digest, (each.runtime.minimum, each.runtime.guaranteed))
+        found[each.digest] = min(low, each.runtime.minimum), max(high, each.runtime.guaranteed)
+    return list(found.values())
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
 
 
 def _tokenizer(base: Base) -> wire.Tokenizer | None:

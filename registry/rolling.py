@@ -19,15 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from registry import lookup, releasing, rollout, settings
-from registry.admission import admit, check_coverage
+from registry.admission import admit, check_coverage, left_behind
 from registry.artifacts import Channel, Release, ReleaseResult
 from registry.blobs import BlobStore
 from registry.catalog import channels
 from registry.catalog.log import Change
 from registry.composing import Composed, Contents, compose
 from registry.database import Database
-from registry.digest import Descriptor
+from registry.digest import Descriptor, Digest
 from registry.errors import Conflict, NotFound
 from registry.hooks import Hooks
 from registry.manifest import WHOLE, Manifest
@@ -84,6 +86,7 @@ class Rollout:
             channel = lookup.channel(change.session, self.channel)
             release = releasing.record(change, self._blobs, composed, offer)
             warnings = admit(change.session, channel, release, new=True)
+            warnings += self._left_behind(change.session, channel, composed.document)
             if draft:
                 return ReleaseResult(release, channel, None, warnings)
             arms = _with_arm(channel, release, share_bp)
@@ -98,6 +101,7 @@ class Rollout:
         release = Release(composed.document.release, file, composed.lines, "", composed.document.holes)
         with self._database.read() as session:
             warnings = admit(session, channel, release, new=True)
+            warnings += self._left_behind(session, channel, composed.document)
         after = rollout.start(channel.arms, release.number, share_bp)
         return Preview(release, composed.document, channel.arms, after, warnings)
 
@@ -215,11 +219,21 @@ class Rollout:
         channel = lookup.channel(change.session, self.channel)
         release = lookup.release(change.session, number)
         warnings = admit(change.session, channel, release, allow_revoked=allow_revoked)
+        warnings += self._left_behind(change.session, channel, self._document(release.document.digest))
         arms = _with_arm(channel, release, share_bp)
         channel = releasing.draw_salt(change, channel)
         said = {**said, "release": number, **_allowed(allow_revoked)}
         channel, file = self._issued(change, action, channel, arms, said)
         return ReleaseResult(release, channel, file, warnings)
+
+    def _left_behind(self, session: Session, channel: Channel, new: ReleaseDocument) -> tuple[str, ...]:
+        """What the apps of the releases that are offered now lose by this one."""
+        offered = {arm.release for arm in channel.arms if arm.release is not None} - {new.release}
+        before = (lookup.release(session, number).document.digest for number in sorted(offered))
+        return left_behind(new, map(self._document, before))
+
+    def _document(self, digest: Digest) -> ReleaseDocument:
+        return ReleaseDocument.from_bytes(self._blobs.read(digest))
 
     def _moved(self, action: str, number: int | None, verb: Callable[[Channel, Release], Arms]) -> ReleaseResult:
         """Do a verb to the arm of a release, by default the newest; what changes nothing issues nothing."""
@@ -244,7 +258,6 @@ class Rollout:
         """Run the hook, and say how it ended."""
         if not self.hooks.get(self.channel):
             return result
-        data = self._blobs.read(result.release.document.digest)
         document = {
             "schema": 1,
             "event": event,
@@ -253,7 +266,7 @@ class Rollout:
             "arms": _json(result.channel.arms),
             "release": result.release.number,
             **result.release.document.to_json(),
-            "document": ReleaseDocument.from_bytes(data).to_json(),
+            "document": self._document(result.release.document.digest).to_json(),
         }
         return result.after(self.hooks.run(self.channel, document))
 

@@ -9,9 +9,10 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
-from console.commands import lifting
+from console.commands import lifting, upgrade
 from console.options import COUNT, PATH
 from console.recipes import read_recipe, recipe_options
+from console.templates import add_structure, describe, template_document
 from console.verbs import Noun
 from registry.errors import InputError
 from registry.names import check_name
@@ -32,6 +33,7 @@ def foundation() -> None:
 
 foundation.add_command(lifting.coverage)
 foundation.add_command(lifting.diff)
+foundation.add_command(upgrade.upgrade)
 
 
 @foundation.command()
@@ -265,30 +267,3 @@ def remove(app: App, name: str) -> None:
         {"name": name, **removed.file.to_json(), "removed": True},
         f"removed {render.bold(name)} ({removed.file.digest})",
     )
-
-
-def describe(template: Template) -> str:
-    """A template in one line."""
-    from exporter.structure import Structure
-
-    structure = Structure.from_json(template.structure).describe()
-    return f"{structure}, context {template.context}, {render.size(template.program_size)}"
-
-
-def template_document(template: Template) -> dict[str, Any]:
-    """A template as JSON, its structure in words beside."""
-    from exporter.structure import Structure
-
-    return documents.template(template, Structure.from_json(template.structure).describe())
-
-
-def add_structure(
-    registry: Registry, found: Foundation, spec: str, context: int, base: Path | None, progress: Any
-) -> Template:
-    """Find or export the template that a spec such as `r8:q_proj,v_proj` means."""
-    from exporter.foundation import add_template
-    from exporter.linker import card_of
-    from exporter.specs import parse_spec
-
-    card = card_of(registry, found)
-    return add_template(registry, found, parse_spec(spec, card), card, context=context, base=base, progress=progress)

@@ -60,14 +60,15 @@ def rebase(
         "from": str(registry.foundation(source).file.digest),
         "to": str(registry.foundation(target).file.digest),
         **{outcome: counts[outcome] for outcome in ("built", "unchanged", "skipped", "refused")},
-        "adapters": [_step(step) for step in done],
+        "adapters": [step_document(step) for step in done],
     }
     app.answer(document, ", ".join(f"{counts[each]} {each}" for each in counts) or "nothing to build")
     if counts["refused"]:
         running.exit(AdapterRefused.exit_code)
 
 
-def _step(step: Step) -> dict[str, Any]:
+def step_document(step: Step) -> dict[str, Any]:
+    """What came of one version, as JSON."""
     name, _, version = step.ref.partition("@")
     return {
         "name": name,

@@ -8,8 +8,8 @@ import click
 
 from console import render
 from console.app import App, pass_app
-from console.commands.foundation import add_structure, template_document
 from console.options import COUNT, PATH, foundation_option
+from console.templates import add_structure, template_document
 from console.verbs import Noun
 
 
@@ -26,10 +26,16 @@ def list_(app: App, foundation: str) -> None:
     registry = app.registry()
     found = [template_document(each) for each in registry.templates(registry.foundation(foundation).file.digest)]
     rows = [
-        (each["description"], each["context"], render.size(each["size"]), render.size(each["hollow"]["size"]))
+        (
+            each["description"],
+            each["context"],
+            each["executorch"],
+            render.size(each["size"]),
+            render.size(each["hollow"]["size"]),
+        )
         for each in found
     ]
-    app.answer(found, render.table(("structure", "context", "program", "stored"), rows, right={1, 2, 3}))
+    app.answer(found, render.table(("structure", "context", "executorch", "program", "stored"), rows, right={1, 3, 4}))
 
 
 @template.command()

@@ -14,11 +14,12 @@ from transformers import AutoModelForCausalLM
 
 from exporter.base import read_base
 from exporter.export import Job, export_adapter
-from exporter.foundation import ExportOptions, _check_no_base_inside, export_foundation
+from exporter.foundation import ExportOptions, export_foundation
 from exporter.linker import Gate, Linker
 from exporter.lower import lower
 from exporter.publish import Published, PublishOptions, publish
 from exporter.recipe import Recipe
+from exporter.templates import check_no_base_inside
 from registry.errors import AdapterRefused, IntegrityError
 from registry.formats.pte import read_pte
 from registry.relocation import RelocationTable
@@ -219,4 +220,4 @@ def test_a_base_weight_that_stays_in_the_program_fails_the_build(registry: Regis
         )
     pte, none = read_pte(lowered.program), RelocationTable(len(lowered.program), (), ())
     with pytest.raises(IntegrityError, match=r"model\.embed_tokens\.weight \(8192 bytes\) is inside the adapter"):
-        _check_no_base_inside(pte, lowered.program, registry.foundation("plain"), none)
+        check_no_base_inside(pte, lowered.program, registry.foundation("plain"), none)

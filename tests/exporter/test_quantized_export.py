@@ -16,7 +16,7 @@ from peft import LoraConfig, get_peft_model
 from exporter.base import read_base
 from exporter.export import Job, export_adapter
 from exporter.fold import fold
-from exporter.foundation import ExportOptions, _check_no_base_inside, export_foundation
+from exporter.foundation import ExportOptions, export_foundation
 from exporter.foundation_rows import FoundationRows
 from exporter.linker import card_of
 from exporter.lower import lower
@@ -25,6 +25,7 @@ from exporter.publish import PublishOptions, publish
 from exporter.quantize import quantize
 from exporter.recipe import Quantization, Recipe, recipe_of
 from exporter.structure import Structure
+from exporter.templates import check_no_base_inside
 from registry.artifacts import Foundation
 from registry.errors import IntegrityError
 from registry.formats.pte import read_pte
@@ -271,6 +272,6 @@ def test_weights_that_are_not_unwrapped_are_found_inside_the_program(registry: R
     pte = read_pte(lowered.program)
     assert sum(part.size for part in pte.inline) > 20_000
     with pytest.raises(IntegrityError, match=r"model.layers.0.self_attn.q_proj.weight \(\d+ bytes\) is inside"):
-        _check_no_base_inside(
+        check_no_base_inside(
             pte, lowered.program, registry.foundation("one-g64"), RelocationTable(len(lowered.program), (), ())
         )
