@@ -179,6 +179,7 @@ class Card:
         top.schema(1)
         tokenizer = top.optional_object("tokenizer")
         quantization = top.optional_object("quantization")
+        tied = tuple(group.texts() for group in top.items("tied"))
         return cls(
             architecture=top.text("architecture"),
             factor_dtype=top.choice("factor_dtype", ("F32", "F16")),
@@ -187,16 +188,22 @@ class Card:
             foundation=top.optional_digest("foundation"),
             name=top.optional_text("name"),
             max_positions=top.optional_count("max_positions"),
-            tied=tuple(group.texts() for group in top.items("tied")),
+            tied=tied,
             tensors={name: _tensor(entry) for name, entry in top.entries("tensors", optional=True)},
             tokenizer=None if tokenizer is None else TokenizerCard.from_json(tokenizer),
             structures=tuple(
                 KnownStructure(entry.digest("digest"), entry.text("text"))
                 for entry in top.items("structures", optional=True)
             ),
-            dead=top.part("dead").texts() if top.has("dead") else (),
+            dead=_dead(top.part("dead").texts() if top.has("dead") else (), tied),
             quantization=None if quantization is None else quantization.value,
         )
+
+
+def _dead(listed: tuple[str, ...], tied: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    """What is dead of what a module table lists: an export meets a tied weight under one of its names alone."""
+    alive = {name for group in tied if not set(group) <= set(listed) for name in group}
+    return tuple(name for name in listed if name not in alive)
 
 
 def _tensor_json(tensor: BaseTensor) -> dict[str, Any]:

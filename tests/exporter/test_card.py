@@ -108,6 +108,13 @@ def test_tied_modules_share_their_base_tensor() -> None:
     assert untied.tied_with("lm_head") == ()
 
 
+def test_a_tied_weight_is_dead_only_under_all_of_its_names() -> None:
+    document = full().to_json()
+    assert Card.from_json({**document, "dead": ["model.embed_tokens", "model.norm"]}).dead == ("model.norm",)
+    both = ("lm_head", "model.embed_tokens")
+    assert Card.from_json({**document, "dead": list(both)}).dead == both
+
+
 def test_the_input_embedding_is_the_tied_or_the_largest_one() -> None:
     assert card_of(gpt2()).input_embedding == "transformer.wte"
     assert card_of(llama()).input_embedding == "model.embed_tokens"

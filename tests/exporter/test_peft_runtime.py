@@ -72,6 +72,7 @@ def check(registry: Registry, trained: Trained, foundation: str, name: str, **op
     published = publish(registry, trained.directory, PublishOptions(foundation, name, **options))
     assert (trained.logits - trained.base_logits).abs().max() > 1e-2
     assert (run(registry, published) - trained.logits).abs().max() < 1e-4
+    assert [warning for warning in published.build.warnings if "no effect" in warning] == []
     assert registry.foundation(foundation) == before
     assert Digest.of_file(registry.blobs.path(before.file.digest)) == before.file.digest
     return published
@@ -108,6 +109,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "lora-on-tied-head": ("tied", {"target_modules": ["q_proj", "lm_head"]}),
     "lora-on-embedding": ("plain", {"target_modules": ["q_proj", "embed_tokens"]}),
     "lora-on-tied-embedding": ("tied", {"target_modules": ["q_proj", "embed_tokens"]}),
+    "lora-on-tied-embedding-alone": ("tied", {"target_modules": ["embed_tokens"]}),
     "tokens": ("plain", {"trainable_token_indices": [3, 9, 60]}),
     "tokens-tied": ("tied", {"trainable_token_indices": {"embed_tokens": [5, 7, 33]}}),
     "orthogonal": ("plain", {"init_lora_weights": "orthogonal"}),
