@@ -105,7 +105,8 @@ def export_base(job: Job, directory: Path) -> ExportedBase:
 def export_template(job: Job, structure: Structure, card: Card) -> ExportedTemplate:
     """Export the base with a structure full of unique random placeholders. Raises InputError."""
     slots, content = placeholders(structure, card)
-    program = export_adapter(job, structure, _tensors(slots, content))
+    shapes = {spec.name: spec.shape for spec in structure.factors(card)}
+    program = export_adapter(job, structure, _tensors(slots, content, shapes))
     return ExportedTemplate(program, locate(program, slots, content), job.model.kv_cache_bytes)
 
 
@@ -147,9 +148,10 @@ def _random_bytes(random: np.random.Generator, spec: FactorSpec) -> bytes:
     return random.uniform(-1.0, 1.0, spec.shape).astype(kind).tobytes()
 
 
-def _tensors(slots: list[Slot], content: list[bytes]) -> dict[str, torch.Tensor]:
+def _tensors(slots: list[Slot], content: list[bytes], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
+    """The placeholders by factor, each in its own shape: factors of several shapes may have equal bytes."""
     return {
-        name: torch.frombuffer(bytearray(data), dtype=DTYPES[slot.dtype]).reshape(slot.shape)
+        name: torch.frombuffer(bytearray(data), dtype=DTYPES[slot.dtype]).reshape(shapes[name])
         for slot, data in zip(slots, content, strict=True)
         for name in slot.names
     }

@@ -142,9 +142,9 @@ PREFIX = "base_model.model."
 LAYERS = ("model.layers.0.self_attn", "model.layers.1.self_attn")
 
 
-def q_tensors(rank: int = 4) -> dict[str, np.ndarray]:
+def q_tensors(rank: int = 4, seed: int = 7) -> dict[str, np.ndarray]:
     """Q's tensors: q_proj of both layers, A (rank, 32) and B (32, rank)."""
-    random = np.random.default_rng(7)
+    random = np.random.default_rng(seed)
     shapes = {"lora_A.weight": (rank, 32), "lora_B.weight": (32, rank)}
     return {
         f"{PREFIX}{layer}.q_proj.{part}": random.normal(0, 0.2, shape).astype(np.float32)

@@ -140,6 +140,23 @@ def test_shared_factors_are_another_structure_than_their_own_ones(registry: Regi
     assert made[1].build.factors.size == made[0].build.factors.size - own[first].nbytes
 
 
+def test_factors_of_two_shapes_with_equal_bytes_equal_peft_and_relink_to_their_full_export(
+    registry: Registry, bases: Path, tmp_path: Path
+) -> None:
+    for seed, name in enumerate(("equal-first", "equal-second")):
+        tensors = q_tensors(seed=seed)
+        tensors |= {
+            raw.replace("lora_A", "lora_B"): each.reshape(32, 4) for raw, each in tensors.items() if "_A" in raw
+        }
+        published = publish(registry, write(tmp_path / name, tensors, lora_alpha=4), PublishOptions("plain", name))
+    assert published.relinked
+    program = registry.blobs.read(published.build.file.digest)
+    assert program == full_export(registry, bases / "plain", "plain", tmp_path / name)
+    model = AutoModelForCausalLM.from_pretrained(bases / "plain").eval()
+    expected = reference(PeftModel.from_pretrained(model, tmp_path / name).eval(), TOKENS)
+    assert (run(registry, published) - expected).abs().max() < 1e-4
+
+
 def test_mixed_half_precision_factors_equal_peft(registry: Registry, bases: Path, tmp_path: Path) -> None:
     train(bases / "plain", tmp_path)
     file = tmp_path / "adapter_model.safetensors"
