@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from exporter.card import Card
 from exporter.nil import is_nil
 from exporter.peft.adapter import Floats, ModuleAdapter, NormalizedAdapter, Values
+from exporter.peft.effects import DIVERGED_HINT, OVERFLOW_HINT
 from exporter.peft.findings import Finding, Level
 from exporter.structure import FACTOR_SUFFIXES, Structure
 from registry.digest import Digest
@@ -120,12 +121,13 @@ def _factor(values: Values, factor: Floats | np.float32, dtype: str) -> Factor:
     """`factor * values` elementwise in fp32, cast once."""
     source = values.load()
     if not np.isfinite(source).all():
-        raise _refused("not-finite", values.name, f"{values.name}: holds NaN or infinity")
+        raise _refused("not-finite", values.name, f"{values.name}: holds NaN or infinity", DIVERGED_HINT)
     with np.errstate(over="ignore", under="ignore"):
         product = source if factor is _ONE else factor * source
         stored = np.ascontiguousarray(product, dtype=_NUMPY[dtype])
     if not np.isfinite(stored).all():
-        raise _refused("overflow", values.name, f"{values.name}: a value overflows {dtype} when it is folded")
+        message = f"{values.name}: a value overflows {dtype} when it is folded"
+        raise _refused("overflow", values.name, message, OVERFLOW_HINT)
     data = stored.data.cast("B")
     return Factor(dtype, values.shape, Digest.of(data), data)
 
@@ -147,7 +149,8 @@ def dora_scale(module: ModuleAdapter, weights: WeightRows, block: int = BLOCK_RO
             rows += up[start:stop, rank, None] * down[rank]
         norms[start:stop] = np.sqrt(_row_sums(rows * rows))
     if not norms.all():
-        raise _refused("zero-norm", module.name, f"{module.name}: DoRA's norm is zero for row {int(norms.argmin())}")
+        message = f"{module.name}: DoRA's norm is zero for row {int(norms.argmin())}"
+        raise _refused("zero-norm", module.name, message, "PEFT divides by it too: train without this module")
     return magnitude.astype(np.float64) / norms
 
 
@@ -170,7 +173,7 @@ def _check_copy(name: str, copy: Values, card: Card, weights: WeightRows) -> Non
         same = (_rounded(part, card.factor_dtype) == held) | (_rounded(held, copy.dtype) == part)
         if not same.all():
             message = f"{copy.name} differs from the foundation's weight: trained on a different base"
-            raise _refused("other-base", copy.name, message)
+            raise _refused("other-base", copy.name, message, "use the foundation of that base")
 
 
 def _rounded(values: Floats, dtype: str) -> Floats:
@@ -204,6 +207,6 @@ def _needed(weights: WeightRows | None, tensor: str) -> WeightRows:
     return weights
 
 
-def _refused(code: str, subject: str, message: str) -> AdapterRefused:
-    finding = Finding(Level.ERROR, code, subject, message)
-    return AdapterRefused(message, findings=[finding.to_json()])
+def _refused(code: str, subject: str, message: str, hint: str) -> AdapterRefused:
+    finding = Finding(Level.ERROR, code, subject, message, hint=hint)
+    return AdapterRefused(message, hint=hint, findings=[finding.to_json()])

@@ -26,7 +26,7 @@ def read_chat(directory: Path, names: Mapping[str, object], card: Card, findings
     try:
         return _compare(files, card.tokenizer, findings)
     except FormatError as error:
-        findings.error("tokenizer-format", "tokenizer", error.message, hint=error.hint)
+        findings.error("tokenizer-format", "tokenizer", error.message, hint=error.hint or SAME_HINT)
         return Chat()
 
 

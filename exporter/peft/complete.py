@@ -8,6 +8,7 @@ from exporter.card import Card
 from exporter.peft.adapter import ModuleAdapter
 from exporter.peft.config import Config
 from exporter.peft.findings import Findings
+from exporter.peft.modules import OTHER_BASE_HINT
 from exporter.peft.names import Part
 from exporter.peft.replaced import REPLACEABLE, replaces
 from exporter.peft.targets import is_saved
@@ -21,7 +22,7 @@ def check_complete(config: Config, card: Card, modules: Mapping[str, ModuleAdapt
     for name, found in modules.items():
         if found.bias is not None and not card.modules[name].bias:
             message = f"{found.bias.name}: {name} has no bias in this foundation: another base?"
-            findings.error("bias-without-base", found.bias.name, message)
+            findings.error("bias-without-base", found.bias.name, message, hint=OTHER_BASE_HINT)
     for name, found in modules.items():
         changed = [other for other in card.tied_with(name) if other in modules]
         if found.rows is not None and changed:

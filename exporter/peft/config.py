@@ -10,7 +10,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from exporter.peft.fields import CHANGED_BASE, FILE, LOFTQ, MAX_SAVED, PLAIN_HINT, Fields, is_number, is_rank
+from exporter.peft.fields import (
+    CHANGED_BASE,
+    FILE,
+    LOFTQ,
+    MAX_SAVED,
+    PLAIN_HINT,
+    WRITTEN_HINT,
+    Fields,
+    is_number,
+    is_rank,
+)
 from exporter.peft.findings import Findings
 from registry import canonical
 from registry.errors import FormatError
@@ -112,10 +122,11 @@ def read_config(data: bytes, findings: Findings, modules: Collection[str] = ()) 
     try:
         raw = canonical.loads(data, what=FILE)
     except FormatError as error:
-        findings.error("config-format", FILE, error.message, hint=error.hint)
+        findings.error("config-format", FILE, error.message, hint=error.hint or WRITTEN_HINT)
         return None
     if not isinstance(raw, dict):
-        findings.error("config-format", FILE, f"{FILE}: expected an object, got {type(raw).__name__}")
+        message = f"{FILE}: expected an object, got {type(raw).__name__}"
+        findings.error("config-format", FILE, message, hint=WRITTEN_HINT)
         return None
     return _lora_config(raw, findings, modules) if _is_lora(raw, findings) else None
 

@@ -28,6 +28,8 @@ MAX_NAME = 255
 MAX_TENSOR_NAME = 512
 MAX_TENSORS = 1 << 17
 MAX_ATTACHMENT = 64 << 20
+STRAY_HINT = "give the directory that PEFT saved"
+DAMAGED_HINT = "the adapter is damaged or not whole: fetch it again"
 _SHARD = re.compile(r"adapter_model-\d{5}-of-\d{5}\.safetensors", re.ASCII)
 _WEIGHTS = re.compile(r".*\.(safetensors|bin|pt|pth|ckpt)", re.ASCII)
 _LEFT_OUT = re.compile(
@@ -79,14 +81,14 @@ def _read_config(path: Path, findings: Findings) -> bytes | None:
         inner = sorted(entry.parent.name for entry in path.glob(f"*/{CONFIG}"))
         listed = f"its sub-directories have one: {', '.join(inner)}" if inner else ""
         message = f"{CONFIG} is missing" + (f"; {listed}" if inner else "")
-        hint = f"check one of them, such as {path / inner[0]}" if inner else "give the directory that PEFT saved"
+        hint = f"check one of them, such as {path / inner[0]}" if inner else STRAY_HINT
         findings.error("no-config", CONFIG, message, actual=inner or None, hint=hint)
         return None
     if not _is_plain(path, CONFIG, findings):
         return None
     if file.stat().st_size > MAX_CONFIG:
         message = f"{CONFIG}: {file.stat().st_size} bytes, at most {MAX_CONFIG} are read"
-        findings.error("config-format", CONFIG, message)
+        findings.error("config-format", CONFIG, message, hint=STRAY_HINT)
         return None
     return file.read_bytes()
 
@@ -98,13 +100,13 @@ def _is_plain(path: Path, name: str, findings: Findings) -> bool:
     if inside and not file.is_symlink() and file.is_file():
         return True
     if not inside:
-        code, message, hint = "outside", f"{name[:MAX_NAME]!r} is no name of a file in this directory", ""
+        code, message, hint = "outside", f"{name[:MAX_NAME]!r} is no name of a file in this directory", STRAY_HINT
     elif file.is_symlink():
         code, message, hint = "symlink", f"{name} is a symbolic link", "copy the files themselves: cp -L"
     elif file.exists():
-        code, message, hint = "not-a-file", f"{name} is not a regular file", ""
+        code, message, hint = "not-a-file", f"{name} is not a regular file", STRAY_HINT
     else:
-        code, message, hint = "missing-file", f"{name} is missing", "the directory is not whole: fetch it again"
+        code, message, hint = "missing-file", f"{name} is missing", DAMAGED_HINT
     findings.error(code, name, message, hint=hint)
     return False
 
@@ -123,7 +125,7 @@ def _find_weights(path: Path, findings: Findings, *, allow_pickle: bool) -> tupl
         return (INDEX, *_indexed(path, findings))
     if shards:
         message = f"{len(shards)} shards, but {INDEX} is missing"
-        findings.error("no-index", INDEX, message, hint="the directory is not whole: fetch it again")
+        findings.error("no-index", INDEX, message, hint=DAMAGED_HINT)
         return ()
     return _other_weights(path, findings, allow_pickle=allow_pickle)
 
@@ -143,16 +145,18 @@ def _indexed(path: Path, findings: Findings) -> tuple[str, ...]:
 def _weight_map(path: Path, findings: Findings) -> dict[str, str]:
     size = (path / INDEX).stat().st_size
     if size > MAX_HEADER:
-        findings.error("index-format", INDEX, f"{INDEX}: {size} bytes, at most {MAX_HEADER} are read")
+        message = f"{INDEX}: {size} bytes, at most {MAX_HEADER} are read"
+        findings.error("index-format", INDEX, message, hint=STRAY_HINT)
         return {}
     try:
         document = canonical.loads((path / INDEX).read_bytes(), what=INDEX)
     except FormatError as error:
-        findings.error("index-format", INDEX, error.message, hint=error.hint)
+        findings.error("index-format", INDEX, error.message, hint=error.hint or DAMAGED_HINT)
         return {}
     table: Any = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(table, dict) or not table or not all(_is_safetensors(name) for name in table.values()):
-        findings.error("index-format", INDEX, f"{INDEX}: 'weight_map' must name a safetensors file for each tensor")
+        message = f"{INDEX}: 'weight_map' must name a safetensors file for each tensor"
+        findings.error("index-format", INDEX, message, hint=DAMAGED_HINT)
         return {}
     return table
 
@@ -168,7 +172,7 @@ def _other_weights(path: Path, findings: Findings, *, allow_pickle: bool) -> tup
     if not _exists(path / PICKLE):
         others = sorted(entry.name for entry in path.iterdir() if _WEIGHTS.fullmatch(entry.name))
         message = f"{WEIGHTS} is missing" + (f"; {', '.join(others)} is not what PEFT saves" if others else "")
-        findings.error("no-weights", WEIGHTS, message, actual=others or None, hint="give the directory that PEFT saved")
+        findings.error("no-weights", WEIGHTS, message, actual=others or None, hint=STRAY_HINT)
         return ()
     if not allow_pickle:
         findings.error(
@@ -190,10 +194,10 @@ def _read_weights(path: Path, names: tuple[str, ...], findings: Findings) -> dic
             found = _read_file(path / name)
         except (FormatError, InputError) as error:
             message = error.message.replace(str(path / name), name)
-            findings.error("weights-format", name, message, hint=error.hint or "the file is damaged: fetch it again")
+            findings.error("weights-format", name, message, hint=error.hint or DAMAGED_HINT)
             return None
         for twice in sorted(tensors.keys() & found.keys()):
-            findings.error("ambiguous-tensor", twice, f"{twice} stands in two shards")
+            findings.error("ambiguous-tensor", twice, f"{twice} stands in two shards", hint=DAMAGED_HINT)
         tensors |= found
     if files and INDEX in names:
         _compare_index(_weight_map(path, Findings()), tensors, findings)
@@ -206,7 +210,7 @@ def _are_names(tensors: Mapping[str, Stored], findings: Findings) -> bool:
     if len(longest) > MAX_TENSOR_NAME or len(tensors) > MAX_TENSORS:
         found = f"{len(tensors)} tensors, the longest name has {len(longest)} characters"
         message = f"{found}: at most {MAX_TENSORS} and {MAX_TENSOR_NAME} are read"
-        findings.error("tensor-names", longest[:MAX_NAME], message)
+        findings.error("tensor-names", longest[:MAX_NAME], message, hint=STRAY_HINT)
         return False
     return True
 
@@ -221,9 +225,10 @@ def _read_file(file: Path) -> dict[str, Stored]:
 
 def _compare_index(table: Mapping[str, str], tensors: Mapping[str, Stored], findings: Findings) -> None:
     for name in sorted(table.keys() - tensors.keys()):
-        findings.error("missing-tensor", name, f"{name} is missing from {table[name]}", hint="a shard is not whole")
+        findings.error("missing-tensor", name, f"{name} is missing from {table[name]}", hint=DAMAGED_HINT)
     for name in sorted(tensors.keys() - table.keys()):
-        findings.error("not-in-index", name, f"{name} stands in a shard, but not in {INDEX}")
+        message = f"{name} stands in a shard, but not in {INDEX}"
+        findings.error("not-in-index", name, message, hint=DAMAGED_HINT)
 
 
 def _others(

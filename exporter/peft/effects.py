@@ -19,6 +19,8 @@ from exporter.peft.tensors import peak
 
 NO_EFFECT = "no effect: the adapter computes what the base computes"
 HINT = "was it trained, and saved after training?"
+DIVERGED_HINT = "the training diverged: save an earlier step"
+OVERFLOW_HINT = f"{DIVERGED_HINT}; or export a foundation in fp32"
 SCALED = frozenset({"lora_b", "lora_bias", "embedding_b"})
 _NUMPY: dict[str, type[np.floating[Any]]] = {"F32": np.float32, "F16": np.float16}
 
@@ -55,16 +57,15 @@ def _stored_peak(values: Values, scaling: float, dtype: str, findings: Findings)
     if not math.isfinite(largest):
         word = "NaN" if math.isnan(largest) else "infinity"
         message = f"{values.name}: holds {word}"
-        findings.error("not-finite", values.name, message, hint="the training diverged: save an earlier step")
+        findings.error("not-finite", values.name, message, hint=DIVERGED_HINT)
         return largest
     with np.errstate(over="ignore", under="ignore"):
         stored = float(_NUMPY[dtype](np.float32(abs(scaling)) * np.float32(largest)))
     if math.isinf(stored):
         scaled = f" times the scaling {scaling:g}" if scaling != 1 else ""
         message = f"{values.name}: {largest:g}{scaled} overflows {dtype}"
-        findings.error(
-            "overflow", values.name, message, expected=float(np.finfo(_NUMPY[dtype]).max), actual=largest * scaling
-        )
+        limit = float(np.finfo(_NUMPY[dtype]).max)
+        findings.error("overflow", values.name, message, expected=limit, actual=largest * scaling, hint=OVERFLOW_HINT)
     elif largest and scaling and not stored:
         findings.warning("underflow", values.name, f"{values.name}: every value vanishes in {dtype}", actual=largest)
     return stored

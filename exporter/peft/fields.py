@@ -18,6 +18,8 @@ MAX_SHOWN = 500
 PLAIN_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica"})
 CHANGED_BASE = re.compile(r"pissa(_niter_\d+)?|olora|corda|lora_ga", re.ASCII)
 LOFTQ = "LoftQ quantizes the base that it trains on"
+WRITTEN_HINT = "save the adapter again with PEFT's save_pretrained, or mend the file by hand"
+PATTERN_HINT = "a plain list of names says the same"
 PLAIN_HINT = "train a plain LoRA adapter, or merge this one and extract a LoRA from the difference"
 
 
@@ -50,7 +52,7 @@ class Fields:
         shown = repr(actual)
         shown = shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}…"
         message = f"{FILE}: {name!r} must be {expected}, not {shown}"
-        self.findings.error("field-type", name, message, expected=expected, actual=actual)
+        self.findings.error("field-type", name, message, expected=expected, actual=actual, hint=WRITTEN_HINT)
 
     def missing(self, name: str) -> bool:
         """Whether a field that must be there is absent or null."""
@@ -94,7 +96,7 @@ class Fields:
             return ()
         if len(value) > limit:
             message = f"{FILE}: {name!r} lists {len(value)} names, at most {limit} are read"
-            self.findings.error("too-many", name, message, expected=limit, actual=len(value))
+            self.findings.error("too-many", name, message, expected=limit, actual=len(value), hint="name their endings")
             return ()
         return tuple(value)
 
@@ -118,7 +120,8 @@ class Fields:
             return None
         if isinstance(self.raw.get("target_modules"), str):
             message = f"{FILE}: 'layers_to_transform' has no meaning beside an expression in 'target_modules'"
-            self.findings.error("layers-and-regex", "layers_to_transform", message)
+            hint = "PEFT refuses the two together: name the layers in the expression"
+            self.findings.error("layers-and-regex", "layers_to_transform", message, hint=hint)
         return tuple(layers)
 
     def layers_pattern(self) -> tuple[str, ...]:
@@ -179,5 +182,6 @@ class Fields:
         """Whether a field's expressions can be matched against the modules."""
         wrong = check_patterns(patterns, self.modules, wrap)
         if wrong is not None:
-            self.findings.error("bad-pattern", name, f"{FILE}: {name!r}: {wrong}", actual=list(patterns)[:20])
+            message = f"{FILE}: {name!r}: {wrong}"
+            self.findings.error("bad-pattern", name, message, actual=list(patterns)[:20], hint=PATTERN_HINT)
         return wrong is None

@@ -42,9 +42,9 @@ class Findings:
     def __init__(self) -> None:
         self._all: list[Finding] = []
 
-    def error(self, code: str, subject: str, message: str, **details: Any) -> None:
-        """Add what keeps the adapter out; `details` are expected, actual and hint."""
-        self._all.append(Finding(Level.ERROR, code, subject, message, **details))
+    def error(self, code: str, subject: str, message: str, *, hint: str, **details: Any) -> None:
+        """Add what keeps the adapter out, and what to do; `details` are expected and actual."""
+        self._all.append(Finding(Level.ERROR, code, subject, message, **details, hint=hint))
 
     def warning(self, code: str, subject: str, message: str, **details: Any) -> None:
         """Add what works but is probably not what was meant."""

@@ -193,7 +193,7 @@ def _modules(
         for part in () if adapter is None else split(adapter, site, card):
             if part.name in found:
                 message = f"{site.name} and {part.name} both change {part.name}"
-                findings.error("ambiguous-tensor", part.name, message)
+                findings.error("ambiguous-tensor", part.name, message, hint="keep one of them")
             found[part.name] = part
     return found, replacements.undecided
 

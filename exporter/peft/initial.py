@@ -16,6 +16,7 @@ from exporter.peft.config import Config
 from exporter.peft.findings import Findings
 from exporter.peft.tensors import joined, peak
 
+ONE_RUN_HINT = "both must come from one training run"
 CONVERT_HINT = (
     "convert it with PEFT, save_pretrained(DIR, path_initial_model_for_weight_conversion=INITIAL), "
     "or give the adapter as it was saved before training with --initial"
@@ -50,7 +51,7 @@ def subtract(
     for name in sorted(trained ^ before):
         where = "trained" if name in before else "initial"
         message = f"{name}: the {where} adapter has no LoRA here, the other has"
-        findings.error("initial-mismatch", name, message, hint="both must come from one training run")
+        findings.error("initial-mismatch", name, message, hint=ONE_RUN_HINT)
     return {
         name: _subtract(module, initial[name], findings) if name in trained & before else module
         for name, module in modules.items()
@@ -60,7 +61,8 @@ def subtract(
 def _subtract(module: ModuleAdapter, before: ModuleAdapter, findings: Findings) -> ModuleAdapter:
     if before.scaling != module.scaling:
         message = f"{module.name}: scaling {module.scaling:g}, {before.scaling:g} in the initial adapter"
-        findings.error("initial-mismatch", module.name, message, expected=before.scaling, actual=module.scaling)
+        expected, actual = before.scaling, module.scaling
+        findings.error("initial-mismatch", module.name, message, expected=expected, actual=actual, hint=ONE_RUN_HINT)
     if module.lora_a is None or module.lora_b is None or before.lora_a is None or before.lora_b is None:
         return module
     if peak(before.lora_b) == 0:

@@ -19,6 +19,9 @@ from exporter.peft.tensors import FLOATING, Stored
 GATHER_HINT = (
     "gather before saving: deepspeed.zero.GatheredParameters for DeepSpeed ZeRO-3, summon_full_params for FSDP"
 )
+OTHER_BASE_HINT = "the adapter was trained on another base"
+OTHER_CONFIG_HINT = "adapter_config.json and the weights must come from one save: copy both again"
+MIXED_HINT = "the two must come from one save: copy the weights again"
 VOCABULARY_HINT = "a resized vocabulary is another base: export a foundation of the resized checkpoint"
 
 
@@ -104,7 +107,8 @@ class Builder:
             message = f"{site.name}: {part} is missing, although the config says {option!r}"
         else:
             message = f"{stored.name} is there, although the config does not say {option!r}"
-        self.findings.error("config-against-tensors", stored.name if stored else site.name, message, actual=option)
+        subject = stored.name if stored else site.name
+        self.findings.error("config-against-tensors", subject, message, actual=option, hint=OTHER_CONFIG_HINT)
         return False
 
     def vector(self, stored: Stored, size: int) -> Values | None:
@@ -112,7 +116,8 @@ class Builder:
         if stored.shape == (size,):
             return self.values(stored)
         message = f"{stored.name}: shape {list(stored.shape)}, expected [{size}]"
-        self.findings.error("shape", stored.name, message, expected=[size], actual=list(stored.shape))
+        expected, actual = [size], list(stored.shape)
+        self.findings.error("shape", stored.name, message, expected=expected, actual=actual, hint=OTHER_BASE_HINT)
         return None
 
     def _embedding(self, site: Site) -> ModuleAdapter | None:
@@ -159,7 +164,8 @@ class Builder:
             return None
         if len(shape) > 2:
             message = f"{stored.name}: shape {shape} is LoRA on a convolution, which is not supported"
-            self.findings.error("convolution", stored.name, message, actual=shape)
+            hint = "train without the convolutions"
+            self.findings.error("convolution", stored.name, message, actual=shape, hint=hint)
             return None
         return self.values(stored)
 
@@ -167,7 +173,7 @@ class Builder:
         if first == second:
             return True
         message = f"{site.name}: inner ranks differ: lora_A has {first}, lora_B has {second}"
-        self.findings.error("inner-rank", site.name, message, expected=first, actual=second)
+        self.findings.error("inner-rank", site.name, message, expected=first, actual=second, hint=MIXED_HINT)
         return False
 
     def _size(self, site: Site, values: Values, axis: int, word: str, expected: int) -> bool:
@@ -182,7 +188,7 @@ class Builder:
             f"{values.name}: expects {word} {expected}, got {actual}",
             expected=expected,
             actual=actual,
-            hint="the adapter was trained on another base",
+            hint=OTHER_BASE_HINT,
         )
         return False
 
@@ -206,7 +212,7 @@ class Builder:
             return True
         where = "config" if key is None else f"rank_pattern {key!r}"
         message = f"rank {actual} in tensors, {expected} in {where} for {site.name}"
-        self.findings.error("rank", site.name, message, expected=expected, actual=actual)
+        self.findings.error("rank", site.name, message, expected=expected, actual=actual, hint=OTHER_CONFIG_HINT)
         return False
 
     def _scaling(self, name: str, rank: int) -> float:
@@ -235,7 +241,7 @@ def check_kinds(config: Config, card: Card, modules: Mapping[str, ModuleAdapter]
     """What cannot be together: DoRA and a LoRA bias; and Conv1D's flag without one."""
     if config.dora and config.lora_bias:
         message = "adapter_config.json: 'use_dora' and 'lora_bias' exclude each other, in PEFT as well"
-        findings.error("dora-lora-bias", "lora_bias", message)
+        findings.error("dora-lora-bias", "lora_bias", message, hint="set the one that was trained")
     kinds = {card.modules[name].kind for name, module in modules.items() if module.lora_a}
     if config.fan_in_fan_out and kinds and "conv1d" not in kinds:
         message = (

@@ -2,8 +2,8 @@
 
 PEFT writes `base_model.model.<module>.lora_A.weight`; a raw state dict adds the adapter's name
 (`lora_A.default.weight`), torch.compile `_orig_mod.`, DistributedDataParallel `module.`, FSDP
-`_fsdp_wrapped_module.`. All of them mean the same tensor (`get_peft_model_state_dict` in
-peft/utils/save_and_load.py).
+`_fsdp_wrapped_module.`, activation checkpointing `_checkpoint_wrapped_module.`. All of them mean the same tensor
+(`get_peft_model_state_dict` in peft/utils/save_and_load.py).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _INNER_PARTS = {
     ("original_module", "weight"): Part.ORIGINAL_WEIGHT,
     ("original_module", "bias"): Part.ORIGINAL_BIAS,
 }
-_WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module)\.")
+_WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 _PREFIX = re.compile(r"^(?:base_model\.model\.|module\.)")
 
 

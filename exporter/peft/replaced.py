@@ -14,13 +14,12 @@ from exporter.peft.config import Config
 from exporter.peft.copies import Verdict, compare_copy
 from exporter.peft.findings import Findings
 from exporter.peft.fused import Site
-from exporter.peft.modules import VOCABULARY_HINT, Builder
+from exporter.peft.modules import OTHER_BASE_HINT, OTHER_CONFIG_HINT, VOCABULARY_HINT, Builder
 from exporter.peft.names import Part
 from exporter.peft.targets import is_saved, ties_saved
 from exporter.peft.tensors import Stored, picked_rows, rows_of
 
 REPLACEABLE = LINEAR_KINDS | {"embedding", "norm"}
-OTHER_BASE_HINT = "the adapter was trained on another base"
 
 
 def replaces(config: Config, card: Card, name: str) -> bool:
@@ -63,7 +62,8 @@ class Replacements:
             return None
         if site.module.kind not in REPLACEABLE:
             message = f"{stored.name}: replacing a {site.module.kind} is not supported"
-            self.findings.error("kind", stored.name, message, actual=site.module.kind)
+            hint = "take its module out of modules_to_save"
+            self.findings.error("kind", stored.name, message, actual=site.module.kind, hint=hint)
             return None
         return self.builder.values(stored) if self._fits(site, stored, site.module.weight_shape) else None
 
@@ -86,12 +86,12 @@ class Replacements:
         plain, based = site.tensors.get(Part.BIAS), site.tensors.get(Part.BASE_BIAS)
         if plain is not None and based is not None:
             message = f"{site.name}: both {plain.name} and {based.name} are there: which is the bias?"
-            self.findings.error("ambiguous-tensor", plain.name, message)
+            self.findings.error("ambiguous-tensor", plain.name, message, hint="keep one of them")
         again = site.tensors.get(Part.SAVED_BIAS)
         stored = plain or based or again
         if again is not None and stored is not None and bytes(again.raw) != bytes(stored.raw):
             message = f"{again.name} is not the same as {site.name}.bias: which is the bias?"
-            self.findings.error("ambiguous-tensor", again.name, message)
+            self.findings.error("ambiguous-tensor", again.name, message, hint="keep one of them")
         if Part.ORIGINAL_BIAS in site.tensors:
             self._copy(site, site.tensors[Part.ORIGINAL_BIAS], "bias")
         return stored
@@ -131,9 +131,17 @@ class Replacements:
             )
         elif parameter == "weight" and self.card.quantization is None:
             self.undecided[name] = values
+            self._note_rounded(name, values)
         else:
             message = f"{values.name} cannot be compared with this foundation's base and is left out"
             self.findings.warning("base-copy-not-compared", values.name, message)
+
+    def _note_rounded(self, name: str, values: Values) -> None:
+        """Training saw the copy, and so does PEFT when it loads it over the base; programs have the base's own."""
+        message = f"{values.name} is a {values.dtype} copy of the base's, and is left out: trained on rounded weights"
+        self.findings.warning(
+            "base-copy-rounded", values.name, message, hint=f"compare with PEFT without {name}'s copy"
+        )
 
     def _fits(self, site: Site, stored: Stored, shape: tuple[int, ...]) -> bool:
         if stored.shape == shape:
@@ -166,7 +174,8 @@ class Replacements:
         width = site.module.weight_shape[-1]
         if stored.shape != (len(indices), width) or not indices:
             message = f"{stored.name}: shape {list(stored.shape)}, but the config lists {len(indices)} token indices"
-            self.findings.error("rows", stored.name, message, expected=[len(indices), width], actual=list(stored.shape))
+            expected, actual = [len(indices), width], list(stored.shape)
+            self.findings.error("rows", stored.name, message, expected=expected, actual=actual, hint=OTHER_CONFIG_HINT)
             return None
         values = self.builder.values(stored)
         if values is None or not self._can_replace_rows(site, stored, indices):
@@ -177,7 +186,9 @@ class Replacements:
         size = site.module.weight_shape[0]
         if len(set(indices)) < len(indices):
             message = f"trainable_token_indices: a token of {site.name} is listed twice"
-            self.findings.error("rows", "trainable_token_indices", message)
+            self.findings.error(
+                "rows", "trainable_token_indices", message, hint="list each token once, and train again"
+            )
         elif max(indices) >= size:
             message = f"trainable_token_indices: token {max(indices)}, but the base's vocabulary is {size}"
             self.findings.error(

@@ -12,6 +12,7 @@ from exporter.peft.names import Part, TensorName, foreign, nearest, parse_name
 from exporter.peft.tensors import Stored
 
 LISTED = 20
+STRAY_HINT = "nothing of an adapter is ignored: remove it if it is stray"
 
 
 def find_sites(
@@ -73,12 +74,10 @@ def _understand(names: Iterable[str], known: set[str], findings: Findings) -> li
         return []
     for raw, _ in strange[:LISTED]:
         message = f"{raw} matches no module of the base"
-        findings.error(
-            "unmatched-tensor", raw, message, hint="nothing of an adapter is ignored: remove it if it is stray"
-        )
+        findings.error("unmatched-tensor", raw, message, hint=STRAY_HINT)
     if len(strange) > LISTED:
         message = f"{len(strange) - LISTED} more tensors match no module of the base"
-        findings.error("unmatched-tensor", strange[LISTED][0], message)
+        findings.error("unmatched-tensor", strange[LISTED][0], message, hint=STRAY_HINT)
     return understood
 
 
@@ -88,7 +87,7 @@ def _one_adapter(names: list[TensorName], wanted: str | None, findings: Findings
     if wanted is not None and wanted not in adapters:
         listed = ", ".join(adapters) or "none by name"
         message = f"the file holds no adapter {wanted!r}; it holds {listed}"
-        findings.error("no-such-adapter", wanted, message, expected=adapters, actual=wanted)
+        findings.error("no-such-adapter", wanted, message, expected=adapters, actual=wanted, hint="name one of these")
     if wanted is None and len(adapters) > 1:
         message = f"the file holds {len(adapters)} adapters: {', '.join(adapters)}"
         findings.error("several-adapters", "adapter", message, actual=adapters, hint="select one by name")

@@ -28,8 +28,9 @@ def card() -> Card:
 
 
 def accounted_for(checked: Checked, card: Card) -> None:
-    """Refused with a reason, or folded into exactly the factors of its structure."""
+    """Refused with a reason and a way out, or folded into exactly the factors of its structure."""
     assert (checked.adapter is None) == bool(messages(checked))
+    assert [found for found in checked.findings if found.level == "error" and not found.hint] == []
     if checked.adapter is None:
         return
     try:

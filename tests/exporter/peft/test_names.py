@@ -26,6 +26,7 @@ Q0 = f"{LAYERS[0]}.q_proj"
         lambda name: f"_orig_mod.{name}",
         lambda name: f"module._orig_mod.{name}",
         lambda name: name.replace(PREFIX, f"{PREFIX}_orig_mod."),
+        lambda name: name.replace("self_attn.", "_fsdp_wrapped_module._checkpoint_wrapped_module.self_attn."),
         lambda name: f"_fsdp_wrapped_module.{name}".replace("layers.0.", "layers.0._fsdp_wrapped_module."),
     ],
 )

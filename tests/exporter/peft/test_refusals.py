@@ -48,8 +48,9 @@ def zero_if(condition: bool, tensor: np.ndarray) -> np.ndarray:
 
 
 def errors_of(directory: Path, card: Card, tensors: Tensors, config: Any = None, **changes: Any) -> list[str]:
-    """What the gate refuses; nothing refused must fold."""
+    """What the gate refuses; nothing refused must fold, and each refusal says what to do."""
     checked = check(write(directory, tensors, config, **changes), card)
+    assert all(finding.hint for finding in checked.findings if finding.level == "error")
     assert (checked.adapter is None) == bool(messages(checked))
     return messages(checked)
 
@@ -662,8 +663,10 @@ def test_a_copy_of_the_bases_head_is_left_out_whatever_its_dtype(tmp_path: Path)
     halved = card_of(model.bfloat16())
     widened = model.lm_head.weight.detach().float().numpy()
     assert check(write(tmp_path / "b", {**q_tensors(), name: widened}), halved).accept().base_copies == {}
-    narrow = check(write(tmp_path / "c", {**q_tensors(), name: model.lm_head.weight.detach()}), card).accept()
-    assert list(narrow.base_copies) == ["lm_head"]
+    narrow = check(write(tmp_path / "c", {**q_tensors(), name: model.lm_head.weight.detach()}), card)
+    assert list(narrow.accept().base_copies) == ["lm_head"]
+    rounded = f"{name} is a BF16 copy of the base's, and is left out: trained on rounded weights"
+    assert rounded in messages(narrow, "warning")
     assert digest_of(head) == card.tensors["lm_head.weight"].digest
 
 
