@@ -28,6 +28,7 @@ MAX_NAME = 255
 MAX_TENSOR_NAME = 512
 MAX_TENSORS = 1 << 17
 MAX_ATTACHMENT = 64 << 20
+MAX_MESSAGE = 1000  # what a file says of itself, such as a name, may be megabytes
 STRAY_HINT = "give the directory that PEFT saved"
 DAMAGED_HINT = "the adapter is damaged or not whole: fetch it again"
 _SHARD = re.compile(r"adapter_model-\d{5}-of-\d{5}\.safetensors", re.ASCII)
@@ -193,7 +194,7 @@ def _read_weights(path: Path, names: tuple[str, ...], findings: Findings) -> dic
         try:
             found = _read_file(path / name)
         except (FormatError, InputError) as error:
-            message = error.message.replace(str(path / name), name)
+            message = error.message.replace(str(path / name), name)[:MAX_MESSAGE]
             findings.error("weights-format", name, message, hint=error.hint or DAMAGED_HINT)
             return None
         for twice in sorted(tensors.keys() & found.keys()):
@@ -234,16 +235,18 @@ def _compare_index(table: Mapping[str, str], tensors: Mapping[str, Stored], find
 def _others(
     path: Path, source: set[str], known: Mapping[str, Descriptor]
 ) -> tuple[dict[str, Descriptor], tuple[str, ...]]:
-    """Attachments by name, and what is left out."""
+    """Attachments by name, and what is left out: among it what has no name that can be written down."""
     attachments, left_out = {}, []
     for entry in sorted(path.iterdir()):
         if entry.name in source:
             continue
         keep = entry.is_file() and not entry.is_symlink() and not _LEFT_OUT.fullmatch(entry.name)
+        keep = keep and entry.name.isprintable()
         if keep and entry.stat().st_size <= MAX_ATTACHMENT:
             attachments[entry.name] = known.get(entry.name) or _describe(entry)
         else:
-            left_out.append(entry.name + "/" * entry.is_dir())
+            shown = entry.name if entry.name.isprintable() else ascii(entry.name)
+            left_out.append(shown + "/" * entry.is_dir())
     return attachments, tuple(left_out)
 
 

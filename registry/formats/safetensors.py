@@ -96,7 +96,10 @@ def _entry(name: str, value: Any, data: int, *, what: str) -> Entry:
         raise FormatError(f"{what}: tensor {name!r} has an impossible shape")
     if offsets is None or len(offsets) != 2 or offsets[1] < offsets[0]:
         raise FormatError(f"{what}: tensor {name!r} has impossible data_offsets")
-    expected, actual = byte_size(dtype, shape), offsets[1] - offsets[0]
+    try:
+        expected, actual = byte_size(dtype, shape), offsets[1] - offsets[0]
+    except FormatError as error:
+        raise FormatError(f"{what}: tensor {name!r}: {error.message}") from None
     if expected != actual:
         raise FormatError(
             f"{what}: tensor {name!r}: {dtype} {list(shape)} has {expected} bytes, its offsets hold {actual}",

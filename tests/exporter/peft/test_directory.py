@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -246,18 +247,57 @@ def test_a_pickle_that_runs_a_command_runs_nothing(tmp_path: Path, card: Card) -
         (directory / "adapter_model.bin").write_bytes(pickle.dumps(Shell(f"touch {tmp_path}/ran"), protocol=protocol))
         (message,) = messages(check(directory, card, allow_pickle=True))
         assert message.startswith("adapter_model.bin: not a file of plain weights")
+        assert "weights_only" not in message  # torch advises to read such a file without protection
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
-    "content", [{"a": 3}, {"a": torch.zeros(2).to_sparse()}, [torch.zeros(2)], {"a": torch.zeros(2, dtype=torch.int8)}]
+    "content",
+    [
+        {"a": 3},
+        {"a": torch.zeros(2).to_sparse()},
+        [torch.zeros(2)],
+        {"a": torch.zeros(2, dtype=torch.int8)},
+        {"a": torch.zeros(4, 32, device="meta")},
+        {"a": torch.zeros(1).expand(1 << 20, 1 << 20)},
+        dict.fromkeys("abcdefgh", torch.zeros(64, 64).T),
+        b"",
+        b"PK",
+    ],
 )
 def test_a_pickle_of_other_things_is_refused(tmp_path: Path, card: Card, content: Any) -> None:
     directory = write(tmp_path, q_tensors())
     (directory / WEIGHTS).unlink()
-    torch.save(content, directory / "adapter_model.bin")
+    if isinstance(content, bytes):
+        (directory / "adapter_model.bin").write_bytes(content)
+    else:
+        torch.save(content, directory / "adapter_model.bin")
     (message,) = messages(check(directory, card, allow_pickle=True))
     assert message.startswith("adapter_model.bin: ")
+
+
+def test_a_compressed_pickle_is_refused_before_it_is_unpacked(tmp_path: Path, card: Card) -> None:
+    directory = write(tmp_path, q_tensors())
+    (directory / WEIGHTS).unlink()
+    torch.save({"a": torch.zeros(1 << 20)}, directory / "plain")
+    with (
+        zipfile.ZipFile(directory / "plain") as source,
+        zipfile.ZipFile(directory / "adapter_model.bin", "w", zipfile.ZIP_DEFLATED) as bomb,
+    ):
+        for name in source.namelist():
+            bomb.writestr(name, source.read(name))
+    (message,) = messages(check(directory, card, allow_pickle=True))
+    expected = "adapter_model.bin: not a file of plain weights: it is compressed, which torch.save never does"
+    assert message == expected
+
+
+def test_a_file_whose_name_cannot_be_written_down_is_left_out(tmp_path: Path, card: Card) -> None:
+    directory = write(tmp_path, q_tensors())
+    for name in (b"\xff.txt", b"a\x1b[31m.txt"):
+        (directory / os.fsdecode(name)).write_bytes(b"x")
+    adapter = check(directory, card).accept()
+    assert adapter.attachments == {}
+    assert adapter.left_out == (r"'a\x1b[31m.txt'", r"'\udcff.txt'")
 
 
 def test_safetensors_beside_a_pickle_are_read_and_the_pickle_is_left_out(tmp_path: Path, card: Card) -> None:
