@@ -5,5 +5,6 @@
 - `plan`       how long a device's plan takes as adapters and channels grow
 - `documents`  manifest and release of 1,000 adapters, and what each step of a rollout publishes again
 - `device`     what a foundation update costs a device in bytes, seconds and memory
+- `weight_cache` load time and memory of 1 to 8 adapters in C++, with XNNPACK's weight cache and without
 - `measure`    what a process costs, by the kernel's own accounting
 """
