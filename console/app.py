@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -31,6 +34,15 @@ class App:
         from registry.service import Registry  # noqa: PLC0415 - sqlalchemy takes a quarter of a second
 
         return Registry.open(self.home)
+
+    @contextmanager
+    def throwaway(self, beside: Path | None) -> Iterator[Registry]:
+        """A store of its own for one command, on the disk of what it writes if it can be; gone when the block ends."""
+        from registry.service import Registry  # noqa: PLC0415 - as above
+
+        parent = beside.absolute().parent if beside else None
+        with tempfile.TemporaryDirectory(prefix=".ptdock-", dir=parent if parent and parent.is_dir() else None) as home:
+            yield Registry.init(Path(home))
 
     def answer(self, document: Any, text: str) -> None:
         """The command's one answer: `document` with --json, else `text`, which may be empty."""

@@ -19,7 +19,6 @@ from registry.errors import FormatError, InputError
 
 FC = TypeVar("FC", bound="Callable[..., Any] | click.Command")
 PATH = click.Path(path_type=Path)
-COUNT = click.IntRange(1, MAX_INTEGER)
 
 _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,2})?) ?%", re.ASCII)
 _DURATION = re.compile(r"([1-9][0-9]{0,7})([smhd]?)", re.ASCII)
@@ -33,6 +32,30 @@ _SIZES = {"": 1, "b": 1} | {
 DEVICE_HINT = "give a device's state, such as `ptdock device describe` prints; - reads standard input"
 _PAIR = re.compile(r"[^=/\\]+=")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
+    """A whole number from `least` up to what documents can hold, a bound that help need not tell."""
+
+    name = "integer"
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; a usage error for anything else."""
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        if number < self._least:
+            self.fail(f"{number} is less than {self._least}", param, ctx)
+        if number > MAX_INTEGER:
+            self.fail(f"{number} is more than {MAX_INTEGER}", param, ctx)
+        return number
+
+
+COUNT = WholeNumber(1)
 
 
 def share_bp(_context: click.Context, _option: click.Parameter, value: str) -> int:
@@ -115,6 +138,14 @@ def directory_option(help_text: str) -> Callable[[FC], FC]:
     """--dir: a directory that the command reads or writes."""
     directory = click.Path(path_type=Path, file_okay=False)
     return click.option("--dir", "directory", metavar="DIR", type=directory, required=True, help=help_text)
+
+
+def out_options(command: FC) -> FC:
+    """--out and --force: plain files beside the store."""
+    directory = click.Path(path_type=Path, file_okay=False)
+    out = click.option("--out", metavar="DIR", type=directory, help="Also write plain files: .ptd, .pte, tokenizer.")
+    force = click.option("--force", is_flag=True, help="With --out: overwrite files that have other content.")
+    return out(force(command))
 
 
 def read_file(path: Path, *, hint: str) -> bytes:

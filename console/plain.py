@@ -6,17 +6,19 @@ rename, after its digest was compared; nothing is unpacked when one of them stan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from console import render
 from registry import files
 from registry.digest import CHUNK, Descriptor, Digest
 from registry.errors import Conflict, InputError, IntegrityError
 
 if TYPE_CHECKING:
-    from registry.artifacts import Build
+    from console.app import App
+    from registry.artifacts import Build, Foundation, Template
     from registry.service import Registry
 
 NOT_TOKENIZER = frozenset({"config.json", "generation_config.json"})
@@ -39,9 +41,20 @@ def contents(registry: Registry, build: Build, foundation: str | None = None) ->
     found = registry.foundation(build.foundation)
     names = [name for name, digest in registry.foundation_names().items() if digest == build.foundation]
     stem = foundation if foundation in names else (sorted(names) or [found.file.digest.hex[:12]])[0]
-    base = registry.base(found.base).files
-    tokenizer = {name: file for name, file in base.items() if name not in NOT_TOKENIZER}
-    return {f"{stem}.ptd": found.file, f"{build.adapter}.pte": build.file, **tokenizer}
+    return {f"{stem}.ptd": found.file, f"{build.adapter}.pte": build.file, **_tokenizer(registry, found)}
+
+
+def base_contents(registry: Registry, found: Foundation, program: Template, name: str) -> dict[str, Descriptor]:
+    """The files of a foundation and its base program, both by the foundation's name.
+
+    They are what ExecuTorch's own export gives with `export.foundation_weights_file` and `export.output_name` set to
+    that name, as those of a build are with the adapter's name for the latter.
+    """
+    return {f"{name}.ptd": found.file, f"{name}.pte": program.hollow, **_tokenizer(registry, found)}
+
+
+def _tokenizer(registry: Registry, found: Foundation) -> dict[str, Descriptor]:
+    return {name: file for name, file in registry.base(found.base).files.items() if name not in NOT_TOKENIZER}
 
 
 def unpack(
@@ -70,6 +83,23 @@ def unpack(
             _copy(registry.blobs.path(wanted[name].digest), directory / name, wanted[name], progress)
         files.sync(directory)
     return tuple(PlainFile(directory / name, file, name not in standing) for name, file in wanted.items())
+
+
+def put(
+    app: App, registry: Registry, wanted: Mapping[str, Descriptor], directory: Path, *, force: bool
+) -> list[dict[str, Any]]:
+    """Write the files of --out, and answer them as JSON. Raises what `unpack` raises; what is recorded stays so."""
+    with app.progress() as progress:
+        progress.phase(f"writing into {directory}", sum(file.size for file in wanted.values()))
+        done = unpack(registry, wanted, directory, force=force, progress=progress.bytes)
+    return [{"file": str(each.path), **each.file.to_json(), "written": each.written} for each in done]
+
+
+def written_text(listed: Iterable[Mapping[str, Any]]) -> str:
+    """What `put` answered, as a table."""
+    words = {True: "written", False: "was there already"}
+    rows = [(each["file"], render.size(each["size"]), words[each["written"]]) for each in listed]
+    return render.table(("file", "size", ""), rows, right={1})
 
 
 def write(path: Path, data: bytes) -> None:

@@ -7,7 +7,7 @@ foundation serves every context and ExecuTorch version.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -105,7 +105,8 @@ class Recipe:
         check_backend(recipe.text("backend"))
         entry = recipe.optional_object("quantization")
         quantization = Quantization.from_json(entry) if entry else None
-        return recipe_of(recipe.choice("dtype", ("F32", "F16")), quantization)
+        made = recipe_of(recipe.choice("dtype", ("F32", "F16")), quantization)
+        return replace(made, module=recipe.optional_text("module"))
 
     @property
     def quantized(self) -> Quantization | None:

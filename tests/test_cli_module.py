@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from exporter.module_export import load_module
+from exporter.recipe import installed_versions
 from registry.service import Registry
 from tests.command_line import answer, ptdock, refusal
 from tests.exporter.adapters import saved, trained
@@ -31,6 +32,28 @@ def test_a_factory_is_exported_shown_and_takes_adapters(home, tmp_path):
     again = ptdock(home, "foundation", "export", "--module", VIEWS, "--name", "views")
     assert again.stdout.startswith("views was exported already: sha256:")
     assert "KV cache" not in again.stdout
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(ptdock(home, "foundation", "show", "views", "--json").stdout)
+    assert not answer(home, "foundation", "export", "--recipe", recipe, "--name", "views")["fresh"]
+
+
+def test_a_module_that_an_older_executorch_exported_is_upgraded(home, tmp_path, monkeypatch):
+    """An installation says its version in its metadata; one that stands first on the path says an older one."""
+    older = tmp_path / "path" / "executorch-1.4.1.dist-info"
+    older.mkdir(parents=True)
+    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: executorch\nVersion: 1.4.1\n")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path / "path")
+        made = answer(home, "foundation", "export", "--module", VIEWS, "--name", "views")
+        assert made["base_program"]["executorch"] == "1.4.1"
+    said = answer(home, "foundation", "upgrade", "views")
+    assert (said["kept"], said["digest"], said["executorch"]) == (
+        True,
+        made["digest"],
+        installed_versions()["executorch"],
+    )
+    assert [(each["before"], each["made"]) for each in said["templates"]] == [("1.4.1", "same")]
+    assert not answer(home, "foundation", "export", "--module", VIEWS, "--name", "views")["fresh"]
 
 
 def test_a_base_and_a_factory_are_one_too_many_and_none_too_few(home, tmp_path):

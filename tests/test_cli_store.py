@@ -401,6 +401,87 @@ def test_unpacked_files_are_copies_under_the_names_that_apps_use(home, tmp_path,
     assert not any(each["written"] for each in again["files"])
 
 
+def test_an_export_and_a_publish_write_the_pair_under_the_names_that_executorchs_own_export_gives(
+    home, tmp_path, bases, answers
+):
+    """There `export.foundation_weights_file: plain` gives plain.ptd, `export.output_name: pirate` pirate.pte."""
+    app = tmp_path / "new" / "app"
+    made = answer(home, "foundation", "export", bases / "plain", "--name", "plain", "--context", 64, "--out", app)
+    assert made["recorded"] is True
+    written = {Path(each["file"]).name: each["digest"] for each in made["files"]}
+    assert written["plain.ptd"] == answers[0]["digest"]
+    assert written["plain.pte"] == answers[0]["base_program"]["digest"]
+    source = write_adapter(tmp_path / "pirate", seed=1)
+    chosen = ("--foundation", "plain", "--name", "pirate", "--version", "1.0.0", "--out", app)
+    published = answer(home, "adapter", "publish", source, *chosen)
+    assert {Path(each["file"]).name: each["written"] for each in published["files"]} == {
+        "plain.ptd": False,
+        "pirate.pte": True,
+        "tokenizer.json": False,
+        "tokenizer_config.json": False,
+    }
+    assert digest_of(app / "pirate.pte") == answers[1]["digest"]
+    names = {"pirate.pte", "plain.pte", "plain.ptd", "tokenizer.json", "tokenizer_config.json"}
+    assert {each.name for each in app.iterdir()} == names
+
+
+def test_plain_files_of_a_publish_take_a_used_name_only_by_force_and_the_version_stays(home, tmp_path):
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "pirate.pte").write_bytes(b"mine")
+    words = (
+        "adapter",
+        "publish",
+        write_adapter(tmp_path / "next", seed=9),
+        "--foundation",
+        "plain",
+        "--name",
+        "pirate",
+    )
+    assert refusal(home, *words, "--out", app, code=6)["values"]["files"] == ["pirate.pte"]
+    again = answer(home, *words, "--out", app, "--force")
+    assert (again["version"], again["outcome"]) == ("1.0.1", "unchanged")
+    assert digest_of(app / "pirate.pte") == again["digest"]
+
+
+def test_an_export_without_a_store_writes_the_same_files_and_leaves_nothing_else(tmp_path, bases, answers):
+    none, app = tmp_path / "none", tmp_path / "app"
+    words = ("foundation", "export", bases / "plain", "--name", "plain", "--context", 64)
+    made = answer(none, *words, "--out", app, "--no-store")
+    assert (made["recorded"], made["digest"]) == (False, answers[0]["digest"])
+    assert digest_of(app / "plain.ptd") == answers[0]["digest"]
+    assert digest_of(app / "plain.pte") == answers[0]["base_program"]["digest"]
+    assert [each.name for each in tmp_path.iterdir()] == ["app"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("foundation", "export", "BASE", "--name", "plain", "--no-store"),
+        ("foundation", "export", "BASE", "--name", "plain", "--force"),
+        ("foundation", "export", "BASE", "--name", "plain", "--out", "app", "--no-store", "--structure", "r4:q_proj"),
+        ("foundation", "export", "BASE", "--name", "plain", "--out", "app", "--no-store", "--replace-name"),
+        ("adapter", "publish", "DIR", "--name", "a", "--foundation", "plain", "--force"),
+        ("adapter", "publish", "DIR", "--name", "a", "--foundation", "plain", "--server", "http://x", "--out", "app"),
+        ("adapter", "publish", "--batch", "FILE", "--out", "app"),
+    ],
+)
+def test_plain_files_are_asked_for_whole_or_not_at_all(home, words):
+    done = ptdock(home, *words)
+    assert done.exit_code == 2, done.stderr
+    assert "--out" in done.stderr or "--no-store" in done.stderr
+
+
+def test_what_foundation_show_prints_is_a_recipe_that_export_reads(home, tmp_path, bases, answers):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(ptdock(home, "foundation", "show", "plain", "--json").stdout)
+    words = ("foundation", "export", bases / "plain", "--name", "again", "--context", 64, "--recipe", recipe)
+    again = answer(home, *words)
+    assert (again["fresh"], again["digest"], again["recipe"]) == (False, answers[0]["digest"], answers[0]["recipe"])
+    beside = refusal(home, *words, "--dtype", "fp16", code=2)
+    assert beside["message"] == "--recipe says it all, --dtype too"
+
+
 def test_other_content_is_overwritten_only_by_force(home, tmp_path, answers):
     app = tmp_path / "app"
     app.mkdir()

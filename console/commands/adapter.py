@@ -59,21 +59,13 @@ def unpack(app: App, ref: str, directory: Path, foundation: str | None, force: b
 
     Any ExecuTorch app can load them. Files with other content are not overwritten without --force.
     """
-    from console.plain import contents
-    from console.plain import unpack as write_files
+    from console.plain import contents, put, written_text
 
     registry = app.registry()
     build = registry.build(ref, foundation)
-    wanted = contents(registry, build, foundation)
-    with app.progress() as progress:
-        progress.phase(f"writing into {directory}", sum(file.size for file in wanted.values()))
-        done = write_files(registry, wanted, directory, force=force, progress=progress.bytes)
-    listed = [{"file": str(each.path), **each.file.to_json(), "written": each.written} for each in done]
-    rows = [
-        (each.path, render.size(each.file.size), "written" if each.written else "was there already") for each in done
-    ]
+    listed = put(app, registry, contents(registry, build, foundation), directory, force=force)
     document = {"name": build.adapter, "version": build.version, "directory": str(directory), "files": listed}
-    app.answer(document, render.table(("file", "size", ""), rows, right={1}))
+    app.answer(document, written_text(listed))
 
 
 @adapter.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 from console import documents, render
 from console.app import App, pass_app
 from console.commands import lifting, upgrade
-from console.options import COUNT, PATH
+from console.options import COUNT, PATH, out_options
 from console.recipes import read_recipe, recipe_options
 from console.templates import add_structure, describe, template_document
 from console.verbs import Noun
@@ -50,6 +51,8 @@ foundation.add_command(upgrade.upgrade)
     help="Also make this template, such as r8:q_proj,v_proj.",
 )
 @click.option("--replace-name", is_flag=True, help="Let the name mean these bytes from now on.")
+@out_options
+@click.option("--no-store", is_flag=True, help="With --out: write the files, record nothing.")
 @pass_app
 def export(
     app: App,
@@ -60,6 +63,9 @@ def export(
     context: int | None,
     structures: tuple[str, ...],
     replace_name: bool,
+    out: Path | None,
+    force: bool,
+    no_store: bool,
     **recipe: Any,
 ) -> None:
     """Export a checkpoint directory: its .ptd and base program.
@@ -67,31 +73,55 @@ def export(
     The base program answers without an adapter. An export that is recorded already is not repeated. A factory answers
     (module, inputs) or (module, inputs, dynamic_shapes), for any torch module.
     """
+    from console.plain import written_text
     from exporter.foundation import ExportOptions
     from exporter.specs import check_spec
 
     check_name(name, what="foundation")
     for spec in structures:
         check_spec(spec)
+    recorded = {"--structure": structures, "--replace-name": replace_name}
+    _check_out(out, force=force, no_store=no_store, recorded=recorded)
     options = ExportOptions(context, read_recipe(**recipe), replace_name)
-    registry = app.registry()
-    with app.progress() as progress:
-        made = _made(registry, base, module, name, options, progress)
-        templates = [
-            add_structure(registry, made.foundation, spec, made.base_program.context, base, progress)
-            for spec in structures
-        ]
-    names = documents.names_of(registry.foundation_names(), made.foundation.file.digest)
-    app.answer(_exported_document(made, names, templates), _exported_text(made, templates))
+    with app.throwaway(out) if no_store else nullcontext(app.registry()) as registry:
+        with app.progress() as progress:
+            made = _made(registry, base, module, name, options, progress)
+            templates = [
+                add_structure(registry, made.foundation, spec, made.base_program.context, base, progress)
+                for spec in structures
+            ]
+        written = _written(app, registry, made, out, force=force)
+        names = documents.names_of(registry.foundation_names(), made.foundation.file.digest)
+    document = {**_exported_document(made, names, templates), "recorded": not no_store, "files": written}
+    text = _exported_text(made, templates)
+    app.answer(document, f"{text}\n{written_text(written)}" if written else text)
+
+
+def _check_out(out: Path | None, *, force: bool, no_store: bool, recorded: dict[str, Any]) -> None:
+    if out is None and (force or no_store):
+        raise click.UsageError(f"{'--no-store' if no_store else '--force'} is for plain files: say where, --out DIR")
+    given = [option for option, value in recorded.items() if value]
+    if no_store and given:
+        raise click.UsageError(f"{', '.join(given)}: not with --no-store, which records nothing")
+
+
+def _written(app: App, registry: Registry, made: Exported, out: Path | None, *, force: bool) -> list[dict[str, Any]]:
+    from console.plain import base_contents, put
+
+    if out is None:
+        return []
+    wanted = base_contents(registry, made.foundation, made.base_program, made.name)
+    return put(app, registry, wanted, out, force=force)
 
 
 def _made(
     registry: Registry, base: Path | None, module: str | None, name: str, options: ExportOptions, progress: Any
 ) -> Exported:
-    """Export the one of the two that is given."""
+    """Export the one of the two that is given; a recipe can be what names the factory."""
     from exporter.foundation import export_foundation
     from exporter.module_foundation import export_module
 
+    module = module or options.recipe.module
     if module is not None and base is None:
         return export_module(registry, module, name, options, progress)
     if base is not None and module is None:

@@ -11,7 +11,7 @@ import click
 from console import documents, render
 from console.app import App, pass_app
 from console.commands.prove import probes_option, proof_lines, proof_of
-from console.options import COUNT, FC, PATH, digest, foundation_option, read_lineage
+from console.options import COUNT, FC, PATH, digest, foundation_option, out_options, read_lineage
 from console.verbs import Verb
 from registry.digest import Digest
 from registry.errors import AdapterRefused
@@ -118,6 +118,7 @@ _TEMPLATES = {
 @click.option("--meta", multiple=True, metavar="KEY=VALUE|FILE", help="Where it comes from: pairs or JSON files.")
 @click.option("--prove", is_flag=True, help="Run the files against transformers and PEFT first; record only if right.")
 @probes_option
+@out_options
 @click.option("--server", metavar="URL", help="Publish to the store of that `ptdock serve` instead of one here.")
 @click.option("--token-file", type=PATH, metavar="FILE", help="For --server; by default PTDOCK_TOKEN holds the token.")
 @gate_options
@@ -134,6 +135,8 @@ def publish(
     meta: tuple[str, ...],
     prove: bool,
     probes: Path | None,
+    out: Path | None,
+    force: bool,
     server: str | None,
     token_file: Path | None,
     adapter_name: str | None,
@@ -147,20 +150,23 @@ def publish(
     """
     if batch is not None:
         one = {"DIR": directory, "--name": name, "--version": version, "--prove": prove, "--probes": probes}
-        only = {"--server": server, "--adapter-name": adapter_name, "--initial": initial}
+        only = {"--server": server, "--adapter-name": adapter_name, "--initial": initial, "--out": out}
         _refuse_beside_batch({**one, **only, "--base-fingerprint": base_fingerprint})
         publish_listed(app, batch, foundation, base, context, read_lineage(meta), allow_pickle=allow_pickle)
         return
     if directory is None or name is None or foundation is None:
         raise click.UsageError("give DIR, --foundation and --name, or --batch FILE")
+    if force and out is None:
+        raise click.UsageError("--force is for plain files: say where, --out DIR")
     if server is not None:
-        local = {"--base": base, "--prove": prove, "--probes": probes, "--initial": initial}
+        local = {"--base": base, "--prove": prove, "--probes": probes, "--initial": initial, "--out": out}
         _refuse_local({**local, "--allow-pickle": allow_pickle, "--base-fingerprint": base_fingerprint})
         asked = {"foundation": foundation, "version": version, "context": context, "adapter_name": adapter_name}
         given = {key: value for key, value in asked.items() if value is not None}
         document = _publish_there(app, server, token_file, name, directory, {**given, "lineage": read_lineage(meta)})
         app.answer(document, _published_text(document))
         return
+    from console.plain import written_text
     from exporter.publish import PublishOptions
     from exporter.publish import publish as publish_adapter
 
@@ -184,9 +190,23 @@ def publish(
     with app.progress() as progress:
         published = publish_adapter(registry, directory, options, progress)
     document = published_document(registry, published, time.monotonic() - began)
-    app.answer(document, _published_text(document))
+    written = _written(app, registry, published, foundation, out, force=force)
+    text = _published_text(document)
+    answered = {**document, "files": written}
+    app.answer(answered, f"{text}\n{written_text(written)}" if written else text)
     if merged(document["lineage"], meant) != document["lineage"]:
         app.note("the version keeps the lineage that it was published with first: --meta changed nothing")
+
+
+def _written(
+    app: App, registry: Registry, published: Published, foundation: str, out: Path | None, *, force: bool
+) -> list[dict[str, Any]]:
+    """The pair of --out; none without it."""
+    from console.plain import contents, put
+
+    if out is None:
+        return []
+    return put(app, registry, contents(registry, published.build, foundation), out, force=force)
 
 
 def publish_listed(

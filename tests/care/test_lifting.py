@@ -197,3 +197,11 @@ def test_a_foundation_shows_what_would_lose_it(home):
     assert shown["dependants"] == ["adapter json@1.0.0", "adapter pirate@1.0.0", "release 1"]
     assert "used by" in ptdock(home, "foundation", "show", "plain").stdout
     assert answer(home, "foundation", "show", "tied")["dependants"] == []
+
+
+def test_the_recipe_of_another_dtype_makes_that_foundation_again(home, bases, tmp_path):
+    shown = answer(home, "foundation", "show", "half")
+    (tmp_path / "recipe.json").write_text(json.dumps(shown))
+    words = ("--name", "again", "--context", 64, "--recipe", tmp_path / "recipe.json")
+    made = answer(home, "foundation", "export", bases / "plain", *words)
+    assert (made["fresh"], made["digest"], made["recipe"]["dtype"]) == (False, shown["digest"], "F16")

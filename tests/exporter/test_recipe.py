@@ -33,6 +33,12 @@ def test_a_recipe_read_from_its_document_is_the_same(name: str) -> None:
     assert Recipe.like(document) == RECIPES[name]
 
 
+def test_a_recipe_of_a_module_names_its_factory() -> None:
+    document = {**RECIPES["fp32"].to_json(), "module": "encoders.bert:factory", "graph": 99}
+    assert Recipe.from_json(document).module == "encoders.bert:factory"
+    assert Recipe.from_json(document).graph == RECIPES["fp32"].graph
+
+
 def test_a_recipe_of_other_libraries_is_made_with_the_ones_here() -> None:
     document = {**RECIPES["g32"].to_json(), "libraries": {"torch": "1.0"}, "graph": 99}
     assert Recipe.from_json(document) == RECIPES["g32"]
