@@ -76,7 +76,7 @@ class Root(Lazy):
             return failures.report_interrupt(as_json=as_json)
         except click.ClickException as error:
             return failures.report_usage(error, as_json=as_json)
-        except (OSError, ModuleNotFoundError) as error:
+        except (OSError, ModuleNotFoundError, UnicodeEncodeError) as error:
             known = failures.translated(error)
             if known is None:
                 raise

@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -26,7 +27,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from console import render
 from console.app import colour, json_text
-from registry.errors import PtdockError, Unavailable
+from registry.errors import InputError, PtdockError, Unavailable
 
 INTERRUPTED = 130
 USAGE = 2
@@ -56,7 +57,7 @@ def report(error: PtdockError, *, as_json: bool) -> int:
         if error.hint:
             _say(f"{render.dim(' hint')}: {render.clean(error.hint)}")
     if as_json:
-        click.echo(json_text(document(error)))
+        _answer(document(error))
     return error.exit_code
 
 
@@ -75,7 +76,7 @@ def report_usage(error: click.ClickException, *, as_json: bool) -> int:
     if hint:
         _say(f"{render.dim(' hint')}: {hint}")
     if as_json:
-        click.echo(json_text(_document("UsageError", error.format_message(), hint, {})))
+        _answer(_document("UsageError", error.format_message(), hint, {}))
     return error.exit_code
 
 
@@ -83,14 +84,16 @@ def report_interrupt(*, as_json: bool) -> int:
     """The same for Ctrl-C; what was half done left nothing visible."""
     _say("interrupted")
     if as_json:
-        click.echo(json_text(_document("Interrupted", "interrupted", "", {})))
+        _answer(_document("Interrupted", "interrupted", "", {}))
     return INTERRUPTED
 
 
-def translated(error: OSError | ModuleNotFoundError) -> PtdockError | None:
+def translated(error: OSError | ModuleNotFoundError | UnicodeEncodeError) -> PtdockError | None:
     """The system's refusals and missing extras in ptdock's words; None for what is neither."""
     if isinstance(error, ModuleNotFoundError):
         return _missing(error)
+    if isinstance(error, UnicodeEncodeError):
+        return InputError(f"{ascii(error.object)} is not UTF-8, so it cannot be recorded", hint="rename it in UTF-8")
     where = f"{error.filename}: " if error.filename else ""
     if error.errno in _FULL:
         return Unavailable(f"{where}no space left", hint="free some space, then repeat the command")
@@ -111,6 +114,8 @@ def _usage_hint(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.option_name == "--home":
         return "write it before the command: ptdock --home DIR …"
     if isinstance(error, click.UsageError) and error.ctx is not None:
+        if isinstance(error, click.NoSuchOption) and not error.option_name.startswith("--"):
+            return f"write -- before a value that begins with -; or {error.ctx.command_path} --help"
         return f"{error.ctx.command_path} --help"
     return ""
 
@@ -133,6 +138,12 @@ def _matrix(rows: Mapping[str, Mapping[str, bool]]) -> str:
 
 def _say(text: str) -> None:
     click.echo(text, file=sys.stderr, color=colour())
+
+
+def _answer(error: Mapping[str, Any]) -> None:
+    """The document on standard output, where that can be written: what went wrong may be just that."""
+    with suppress(OSError):
+        click.echo(json_text(error))
 
 
 def _document(code: str, message: str, hint: str, values: Mapping[str, Any]) -> dict[str, Any]:

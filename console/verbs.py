@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -84,6 +85,15 @@ class Lazy(Noun):
                 command: click.Command = getattr(import_module(module), attribute)
                 return command
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, which knows only members that are loaded: a name that is none gets those nearest to it."""
+        near = [] if args[0] in self.list_commands(ctx) else get_close_matches(args[0], self.list_commands(ctx), n=1)
+        if near:
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]!r}?", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         """The sections with one line for each member."""

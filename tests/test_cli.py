@@ -13,6 +13,7 @@ import click
 import pytest
 
 from cli import SECTIONS, cli
+from registry.documents import MAX_INTEGER
 from tests.command_line import answer, ptdock, refusal
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,6 +57,7 @@ def test_every_verb_explains_itself_and_takes_json_and_quiet(path):
     assert "--json" in done.stdout
     assert "--quiet" in done.stdout
     assert VERBS[path].help
+    assert str(MAX_INTEGER) not in done.stdout  # a bound of documents, no news to people
 
 
 @pytest.mark.parametrize("noun", sorted({path[0] for path in VERBS if len(path) > 1}))
@@ -197,9 +199,11 @@ def test_a_hub_id_is_answered_with_the_download_command(home):
         ("release create --channel stable --adapter a@1.0.0 --share 101%", "'101%' is not a share"),
         ("channel create stable --poll soon", "'soon' is not a duration"),
         ("adapter check . --foundation x --base-fingerprint 12", "not a digest"),
-        ("release show none", "not a valid integer"),
-        ("release show 99999999999999999999", "not in the range"),
-        ("log -n 0", "not in the range"),
+        ("adaptor list", "Did you mean 'adapter'?"),
+        ("adapter lst", "Did you mean 'list'?"),
+        ("release show none", "'none' is not a whole number"),
+        ("release show 99999999999999999999", "99999999999999999999 is more than"),
+        ("log -n 0", "0 is less than 1"),
         ("device sync ./site --dir phone", "no channel is named after the source"),
         ("device status --dir cli.py", "is a file"),
     ],
@@ -256,6 +260,29 @@ def test_a_full_disk_under_the_answer_is_said(home):
     assert done.returncode == 8
     assert b"error: no space left" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(("words", "code"), [("log", 8), ("channel show none", 5), ("nonsense", 2)])
+def test_an_error_that_cannot_be_written_as_json_is_still_said(home, words, code):
+    with open("/dev/full", "wb") as full:
+        command = process("--home", home, *words.split(), "--json", stdout=full, stderr=subprocess.PIPE)
+        done = subprocess.run(**command, check=False)
+    assert done.returncode == code
+    assert done.stderr.startswith(b"error: ")
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_value_that_begins_with_a_dash_is_told_how_to_be_written(home):
+    error = refusal(home, "trace", "-5", code=2)
+    assert error["hint"].startswith("write -- before a value that begins with -")
+
+
+def test_what_is_not_utf_8_and_would_be_recorded_is_refused(home):
+    ptdock(home, "channel", "create", "stable")
+    hook = os.fsdecode(b"run\xff")
+    error = refusal(home, "channel", "set", "stable", "--on-release", hook, code=2)
+    assert "is not UTF-8" in error["message"]
 
 
 def test_an_interrupt_exits_with_130_and_one_word(home, tmp_path):

@@ -9,9 +9,8 @@ import click
 
 from console import render
 from console.app import App, pass_app
-from console.options import COUNT, FC, directory_option
+from console.options import COUNT, FC, WholeNumber, directory_option
 from console.verbs import Verb
-from registry.documents import MAX_INTEGER
 
 if TYPE_CHECKING:
     from device.run import Answer, Chat, Chooser
@@ -29,7 +28,7 @@ def _answer_options(command: FC) -> FC:
         click.option("--temperature", type=click.FloatRange(0), help="Draw, from flatter shares the higher it is."),
         click.option("--top-k", type=COUNT, help="Draw from so many of the likeliest tokens."),
         click.option("--top-p", type=_SHARE, help="Draw from the likeliest tokens of this share."),
-        click.option("--seed", type=click.IntRange(0, MAX_INTEGER), help="Draw the same again."),
+        click.option("--seed", type=WholeNumber(0), help="Draw the same again."),
     )
     for option in reversed(options):
         command = option(command)
