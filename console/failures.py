@@ -93,7 +93,7 @@ def translated(error: OSError | ModuleNotFoundError | UnicodeEncodeError) -> Ptd
     if isinstance(error, ModuleNotFoundError):
         return _missing(error)
     if isinstance(error, UnicodeEncodeError):
-        return InputError(f"{ascii(error.object)} is not UTF-8, so it cannot be recorded", hint="rename it in UTF-8")
+        return InputError(f"{error.object!a} is not UTF-8, so it cannot be recorded", hint="rename it in UTF-8")
     where = f"{error.filename}: " if error.filename else ""
     if error.errno in _FULL:
         return Unavailable(f"{where}no space left", hint="free some space, then repeat the command")

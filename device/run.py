@@ -182,7 +182,14 @@ class Chat:
         return Answer(voice.text, tuple(voice.tokens), len(asked), first - began, time.perf_counter() - first)
 
     def _encode(self, prompt: str) -> list[int]:
-        """The prompt's token ids; a chat format states every special token itself, so none is added to it."""
+        """The prompt's token ids; a chat format states every special token itself, so none is added to it.
+
+        Raises InputError for a prompt that is no Unicode text, as bytes that are not UTF-8 come from a command line.
+        """
+        try:
+            prompt.encode()
+        except UnicodeEncodeError:
+            raise InputError("the prompt is not UTF-8", hint="check the terminal's encoding") from None
         if self.installed.prompt is None:
             return list(self.tokenizer.encode(prompt).ids)
         text = self.installed.prompt.render([Message("user", prompt)])

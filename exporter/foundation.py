@@ -7,8 +7,11 @@ Content goes into the store first, rows follow in one transaction each, so a cra
 
 from __future__ import annotations
 
+import math
+import shutil
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,9 +27,9 @@ from exporter.sources import Progress, load_exporter, no_progress
 from exporter.structure import Structure
 from exporter.templates import find_template, record_base_program
 from registry import canonical
-from registry.artifacts import Base, ExternalTensor, Foundation, Template
+from registry.artifacts import Base, ExternalTensor, Foundation, Template, Tensor
 from registry.digest import Descriptor, Digest
-from registry.errors import Conflict, NotFound
+from registry.errors import Conflict, InputError, NotFound, Unavailable
 from registry.formats import mapped
 from registry.formats.ptd import read_ptd
 from registry.formats.pte import read_pte
@@ -93,6 +96,7 @@ def _export_checkpoint(
     retargeted = _retarget(registry, checkpoint, name, options, context, progress)
     if retargeted is not None:
         return replace(retargeted, seconds=time.monotonic() - started)
+    _check_ground(registry, checkpoint, options.recipe)
     torch_export = load_exporter("foundation export", progress)
     with (
         registry.export_lock(lambda: progress("waiting for another export of this store")),
@@ -142,6 +146,33 @@ def _check_name_is_free(registry: Registry, checkpoint: Checkpoint, name: str, o
         hint="choose another name, or pass --replace-name; builds stay linked to the old one by digest",
         name=name,
     )
+
+
+def _check_ground(registry: Registry, checkpoint: Checkpoint, recipe: Recipe) -> None:
+    """Say before the export, not after it, that its place cannot be recorded or the disk not hold the foundation."""
+    try:
+        checkpoint.hint.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{checkpoint.directory}: the path is not UTF-8, so it cannot be recorded", hint="rename it in UTF-8"
+        ) from None
+    check_room(registry.home, checkpoint.tensors, recipe)
+
+
+def check_room(home: Path, tensors: Iterable[Tensor], recipe: Recipe) -> None:
+    """Raise Unavailable where the disk cannot hold the foundation; what quantizing saves is known only afterwards."""
+    if recipe.quantized:
+        return
+    distinct = {tensor.digest: math.prod(tensor.shape) for tensor in tensors}
+    need = sum(distinct.values()) * (2 if recipe.dtype == "F16" else 4)
+    free = shutil.disk_usage(home).free
+    if free < need:
+        raise Unavailable(
+            f"no space for the foundation: it needs {need / 1e6:,.1f} MB, {free / 1e6:,.1f} MB are free in {home}",
+            hint="free some space, or choose a store on another disk: ptdock --home DIR …",
+            need=need,
+            free=free,
+        )
 
 
 def record_base(registry: Registry, source: BaseSource) -> Base:

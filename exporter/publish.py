@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from exporter.linker import Gate, Linked, Linker, default_context
 from exporter.peft.adapter import NormalizedAdapter
 from exporter.peft.gate import Checked
-from exporter.sources import Progress, load_prover, no_progress
+from exporter.sources import Progress, load_prover, no_progress, recipe_for
 from exporter.structure import Structure
-from exporter.templates import add_template
+from exporter.templates import add_template, find_template
 from registry.artifacts import Build, PublishResult, Source, Template
 from registry.digest import Digest
 from registry.errors import Conflict
@@ -103,8 +103,11 @@ def publish_with(
     adapter = checked.accept()
     folded = linker.fold(adapter)
     context = options.context or default_context(registry, foundation)
-    known = len(registry.templates(foundation.file.digest))
-    template = add_template(
+    found = find_template(registry, foundation, folded.structure, context, recipe_for(registry, foundation))
+    if found is None and options.version is not None:  # said now, not after the export
+        source = Source(adapter.source, adapter.attachments).digest
+        registry.keeper().standing(options.name, options.version, source, None)
+    template = found or add_template(
         registry, foundation, folded.structure, linker.card, context=context, base=options.base, progress=progress
     )
     progress("relinking")
@@ -113,8 +116,7 @@ def publish_with(
     result = insisting(lambda: _record(registry, options, template, Ready(adapter, linked, checked.warnings)))
     if proven is not None:
         registry.add_proof(result.build, proven.document, proven.self_test)
-    relinked = known == len(registry.templates(foundation.file.digest))
-    return Published(result, template, folded.structure, checked, relinked)
+    return Published(result, template, folded.structure, checked, relinked=found is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ with open_source(registry, foundation, None, progress) as source:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -122,7 +123,8 @@ def load_exporter(what: str, progress: Progress = no_progress) -> Any:
             f"{what}: needs torch and executorch",
             hint="pip install 'ptdock[export]', or export it on a machine that has them",
         )
-    progress("loading PyTorch")
+    if "exporter.export" not in sys.modules:  # it takes seconds, once
+        progress("loading PyTorch")
     with quiet():
         from exporter import export  # noqa: PLC0415  torch takes seconds to import
 

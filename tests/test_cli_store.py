@@ -160,6 +160,13 @@ def test_publishing_the_same_again_changes_nothing_and_another_source_is_refused
     assert publish(home, other, "pirate")["version"] == "1.0.1"
 
 
+def test_a_used_version_is_refused_before_a_new_structure_is_exported(home, tmp_path):
+    other = write_adapter(tmp_path / "other", seed=3, rank=2)
+    chosen = ("--foundation", "plain", "--name", "pirate", "--version", "1.0.0", "--base", tmp_path / "nowhere")
+    error = refusal(home, "adapter", "publish", other, *chosen, code=6)
+    assert error["message"] == "pirate@1.0.0 is immutable: it was made from another source"
+
+
 def test_a_refused_adapter_lists_all_findings_and_leaves_no_trace(home, tmp_path):
     bad = write_adapter(tmp_path / "bad", seed=4, width=24, use_qalora=True)
     before = answer(home, "log")

@@ -1,5 +1,6 @@
 """What a device runs, in ExecuTorch's own runtime: right answers on the right foundation, words on any other."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -124,6 +125,12 @@ def test_a_chooser_sees_every_tokens_logits(tiny_files):
     tokens = list(model.generate([7, 8], 2, least))
     assert shapes == [(64,), (64,)]
     assert tokens != list(model.generate([7, 8], 2))
+
+
+def test_a_prompt_of_bytes_that_are_no_text_is_refused(phone):
+    chat = Chat.open(phone, "pirate")
+    with pytest.raises(InputError, match="the prompt is not UTF-8"):
+        chat.answer(os.fsdecode(b"w1 \xff"))
 
 
 def test_a_release_without_a_prompt_format_is_asked_in_plain_text(phone):
