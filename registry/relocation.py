@@ -83,7 +83,7 @@ class RelocationTable:
             raise FormatError(f"relocation table: schema {document['schema']!r}", hint="upgrade ptdock")
         slots = tuple(
             Slot(
-                names=tuple(str(name) for name in entry["names"]),
+                names=_names(entry["names"]),
                 dtype=str(entry["dtype"]),
                 shape=tuple(map(_count, entry["shape"])),
                 size=_count(entry["size"]),
@@ -108,6 +108,12 @@ class RelocationTable:
             end = offset + length
         if end > self.program_size:
             raise FormatError(f"relocation table: a site ends at byte {end} of {self.program_size}")
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if not value:
+        raise ValueError("a tensor without a name")
+    return tuple(str(name) for name in value)
 
 
 def _count(value: Any) -> int:

@@ -73,7 +73,7 @@ def expand(table: bytes, wire: bytes | memoryview) -> tuple[RelocationTable, byt
     view, start, pieces = memoryview(wire), 0, []
     for slot, entry in zip(slots.slots, entries, strict=True):
         source = entry.get("source", slot.dtype)
-        if source not in WIDTHS or slot.dtype not in _STORED:
+        if not isinstance(source, str) or source not in WIDTHS or slot.dtype not in _STORED:
             raise FormatError(f"wire table: {slot.names[0]} is {source!r} to become {slot.dtype!r}")
         end = start + prod(slot.shape) * WIDTHS[source]
         pieces.append(_folded(slot, source, _scale(entry), view[start:end]))

@@ -158,6 +158,7 @@ object Ptdock {
 
     /** An adapter's program, written from what travelled as `factors`. */
     fun relink(template: ByteArray, table: ByteArray, factors: ByteArray, program: Blob): ByteArray {
+        demand("format", program.size <= Int.MAX_VALUE) { "a program larger than 2 GiB" }
         val fields = Node(Json(utf8(inflated(table, MAX_TABLE))).document())
         demand("format", fields.long("schema") == 1L && fields.long("program_size") == program.size) { "another size" }
         val slots = fields.nodes("tensors").map { Slot(it, program.size) }

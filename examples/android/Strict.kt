@@ -56,7 +56,9 @@ internal class Node(private val values: Map<String, Any?>) {
     fun longs(name: String) = list(name).map { (it as? Long)?.takeIf { number -> number >= 0 } ?: refuse(name) }
     fun node(name: String) = of(values[name], name)
     fun nodes(name: String) = list(name).map { of(it, name) }
-    fun blob() = Blob(digest(text("digest")), long("size"))
+
+    /** No file is larger than 1 TiB, so sums of sizes stay far from the end of their type. */
+    fun blob() = Blob(digest(text("digest")), long("size").takeIf { it <= 1L shl 40 } ?: refuse("size"))
     fun blobOrNull(name: String) = if (name in values) node(name).blob() else null
     fun name(name: String) = matching(name, "[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9_-])?")
     fun matching(name: String, pattern: String) = text(name).takeIf { Regex(pattern).matches(it) } ?: refuse(name)

@@ -36,7 +36,12 @@ std::string digest(const std::string& value) {
   return hex;
 }
 
-File file(const Json& object) { return {digest(text(object, "digest")), integer(object, "size")}; }
+// No file is larger than 1 TiB, so sums of sizes stay far from the end of their type.
+File file(const Json& object) {
+  const File made{digest(text(object, "digest")), integer(object, "size")};
+  if (made.size > std::int64_t{1} << 40) throw format("size");
+  return made;
+}
 
 std::optional<File> optional_file(const Json& object, const char* name) {
   if (!object.contains(name)) return std::nullopt;
@@ -157,8 +162,11 @@ Manifest read_manifest(std::string_view bytes) {
   if (made.expires <= made.issued) throw format("expires");
   made.poll_seconds = integer(document, "poll_seconds", 1);
   for (const Json& each : list(document, "arms")) made.arms.push_back(arm(each));
+  std::set<std::int64_t> numbers;
   for (const Json& each : list(document, "releases")) {
-    made.releases.emplace_back(integer(each, "release", 1), file(each));
+    const std::int64_t number = integer(each, "release", 1);
+    if (!numbers.insert(number).second) throw Error("format", "a release is pinned twice");
+    made.releases.emplace_back(number, file(each));
   }
   for (const std::string& each : texts(document, "revoked")) made.revoked.insert(digest(each));
   check_arms(made);

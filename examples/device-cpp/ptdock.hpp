@@ -128,8 +128,4 @@ Plan make_plan(const Manifest& manifest, const Release& release, const Device& d
 std::string relink(std::string_view packed_template, std::string_view table, std::string_view factors,
                    const File& program);
 
-// `relink` behind the inflated table, without the pinned digest; for the shared vectors.
-std::string write_program(std::string_view packed_template, std::string_view table_json, std::string_view factors,
-                          std::int64_t program_size);
-
 }  // namespace ptdock

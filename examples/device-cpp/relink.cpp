@@ -14,6 +14,7 @@ namespace ptdock {
 namespace {
 
 constexpr std::size_t kMaxTable = 32u << 20;
+constexpr std::int64_t kMaxProgram = 2147483647;
 constexpr std::int64_t kKey = 64;
 
 // One zlib stream, whole and nothing behind it; more than `limit` bytes never come out of it.
@@ -181,29 +182,24 @@ void verify(std::string_view public_key, std::string_view manifest, std::string_
   if (!sound) throw Error("integrity", "the manifest's signature does not match this key");
 }
 
-std::string write_program(std::string_view packed_template, std::string_view table_json, std::string_view factors,
-                          std::int64_t program_size) {
-  const std::vector<Slot> slots = slots_of(parse(table_json), program_size);
-  std::string program = inflated(packed_template, static_cast<std::size_t>(program_size));
-  if (program.size() != static_cast<std::size_t>(program_size)) throw Error("format", "the template is too short");
+std::string relink(std::string_view packed_template, std::string_view table, std::string_view factors,
+                   const File& program) {
+  if (program.size > kMaxProgram) throw Error("format", "a program larger than 2 GiB");
+  const std::vector<Slot> slots = slots_of(parse(inflated(table, kMaxTable)), program.size);
+  std::string out = inflated(packed_template, static_cast<std::size_t>(program.size));
+  if (out.size() != static_cast<std::size_t>(program.size)) throw Error("format", "the template is too short");
   for (const Slot& slot : slots) {
     const auto wire = static_cast<std::size_t>(slot.count * width_of(slot.source));
     if (wire > factors.size()) throw Error("format", "the factors end too early");
     const std::string data = folded(factors.substr(0, wire), slot.source, slot.dtype, slot.scale);
     factors.remove_prefix(wire);
     const std::string key = sha256(data);
-    for (const std::int64_t at : slot.data) data.copy(program.data() + at, data.size());
-    for (const std::int64_t at : slot.keys) key.copy(program.data() + at, key.size());
+    for (const std::int64_t at : slot.data) data.copy(out.data() + at, data.size());
+    for (const std::int64_t at : slot.keys) key.copy(out.data() + at, key.size());
   }
   if (!factors.empty()) throw Error("format", "there are more factors than the table describes");
-  return program;
-}
-
-std::string relink(std::string_view packed_template, std::string_view table, std::string_view factors,
-                   const File& program) {
-  std::string made = write_program(packed_template, inflated(table, kMaxTable), factors, program.size);
-  if (sha256(made) != program.digest) throw Error("digest", "the program is not the pinned one");
-  return made;
+  if (sha256(out) != program.digest) throw Error("digest", "the program is not the pinned one");
+  return out;
 }
 
 }  // namespace ptdock

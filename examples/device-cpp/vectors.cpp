@@ -1,5 +1,6 @@
 // Runs the shared vectors (tests/vectors) and says how many agree; ends with 1 when one does not.
 #include <openssl/evp.h>
+#include <zlib.h>
 
 #include <fstream>
 #include <functional>
@@ -89,18 +90,24 @@ void signatures(const Json& vectors) {
   }
 }
 
+std::string packed(const std::string& text) {
+  uLongf size = compressBound(text.size());
+  std::string out(size, '\0');
+  compress(reinterpret_cast<Bytef*>(out.data()), &size, reinterpret_cast<const Bytef*>(text.data()), text.size());
+  return out.substr(0, size);
+}
+
+std::string written(const Json& vector, const Json& table) {
+  const ptdock::File program{vector["program_digest"].get<std::string>().substr(7), vector["program_size"]};
+  return ptdock::relink(base64(vector["template"]), packed(table), base64(vector["factors"]), program);
+}
+
 void programs(const Json& vectors) {
-  const Json& good = vectors["vectors"][0];
   for (const Json& each : vectors["vectors"]) {
-    const std::string program = ptdock::write_program(base64(each["template"]), each["table"].get<std::string>(),
-                                                      base64(each["factors"]), each["program_size"]);
-    check(each["note"], "sha256:" + ptdock::sha256(program) == each["program_digest"]);
+    check(each["note"], written(each, each["table"]) == base64(each["program"]));
   }
   for (const Json& each : vectors["refused"]) {
-    check(each["note"], throws("format", [&] {
-            ptdock::write_program(base64(good["template"]), each["table"].get<std::string>(), base64(good["factors"]),
-                                  good["program_size"]);
-          }));
+    check(each["note"], throws("format", [&] { written(vectors["vectors"][0], each["table"]); }));
   }
 }
 

@@ -197,6 +197,7 @@ enum Ptdock {
 
     /// An adapter's program, written from what travelled as `factors`.
     static func relink(template: Data, table: Data, factors: Data, program: Blob) throws -> Data {
+        try demand("format", program.size <= Int32.max, "a program larger than 2 GiB")
         let fields = try Json.document(try inflated(table, limit: 32 << 20))
         let fits = try fields.integer("schema") == 1 && fields.integer("program_size") == program.size
         try demand("format", fits, "a table of another size")

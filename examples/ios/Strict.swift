@@ -96,7 +96,12 @@ struct Node {
 
     func nodes(_ name: String) throws -> [Node] { try list(name).map { try Node.of($0, refusal(name)) } }
 
-    func blob() throws -> Blob { Blob(digest: try parsedDigest(text("digest")), size: try integer("size")) }
+    /// No file is larger than 1 TiB, so sums of sizes stay far from the end of their type.
+    func blob() throws -> Blob {
+        let size = try integer("size")
+        try demand("format", size <= 1 << 40, "a file larger than 1 TiB")
+        return Blob(digest: try parsedDigest(text("digest")), size: size)
+    }
 
     func blob(ifAny name: String) throws -> Blob? { has(name) ? try node(name).blob() : nil }
 

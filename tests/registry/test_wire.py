@@ -93,6 +93,15 @@ def test_a_table_that_is_no_whole_zlib_stream_is_refused(damage):
         expand(damage(wire_table), wire)
 
 
+@pytest.mark.parametrize("names", [[], "", None, 0])
+def test_a_tensor_without_a_name_is_refused(names):
+    wire_table, wire = encode(table_of(("a", "F32", (4,))), {"a": Trained("F32", np.zeros(4, np.float32))})
+    document = json.loads(zlib.decompress(wire_table))
+    document["tensors"][0]["names"] = names
+    with pytest.raises(FormatError, match="without a name"):
+        expand(zlib.compress(json.dumps(document).encode()), wire)
+
+
 def test_a_table_that_inflates_without_end_is_refused():
     with pytest.raises(FormatError, match="larger than"):
         expand(zlib.compress(b"[" + b" " * MAX_TABLE + b"]"), b"")
