@@ -15,6 +15,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -57,6 +58,7 @@ def encode(table: RelocationTable, trained: Mapping[str, Trained]) -> tuple[byte
     return zlib.compress(canonical.dumps(document), 9), b"".join(pieces)
 
 
+@lru_cache(maxsize=4)
 def folded_table(table: RelocationTable) -> bytes:
     """The wire table of factors that travel folded, in the relocation table's order: the same for all adapters."""
     document = canonical.loads(table.to_bytes(), what="relocation table")
