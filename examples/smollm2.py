@@ -24,7 +24,7 @@ def packaged() -> Path:
 
 
 def write_base(directory: Path) -> None:
-    """Write the model into `directory`, as `huggingface-cli download` would have left it there."""
+    """Write the model into `directory`, as `hf download` would have left it there."""
     loaded = AutoModelForCausalLM.from_pretrained(packaged(), gguf_file=GGUF)
     model = LlamaForCausalLM(plain_config(loaded.config)).to(torch.bfloat16)
     model.load_state_dict(loaded.state_dict())

@@ -73,6 +73,17 @@ def left_behind(new: ReleaseDocument, before: Iterable[ReleaseDocument]) -> tupl
     )
 
 
+def let_go(new: ReleaseDocument, before: ReleaseDocument) -> tuple[str, ...]:
+    """A warning for the adapters that the release before holds and the new one does not. Pure."""
+    gone = sorted(_names(before) - _names(new))
+    lost = f"release {new.release} is without {', '.join(gone)}, which release {before.release} has"
+    return (f"{lost}: devices will drop what is not in it; --base live takes along what is",) if gone else ()
+
+
+def _names(release: ReleaseDocument) -> set[str]:
+    return {entry.name for line in release.lines for entry in line.adapters}
+
+
 def _oldest(release: ReleaseDocument) -> tuple[int, int]:
     return min(line.requires.minimum for line in release.lines)
 

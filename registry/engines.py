@@ -201,4 +201,7 @@ def _unavailable(name: str, reason: str) -> PtdockError:
         return Unavailable(
             f"{name} was locked by another process for too long", hint="wait for it to end, then repeat the command"
         )
-    return Unavailable(f"{name} cannot be used: {reason}", hint="check the path or address, and that you may use it")
+    hint = "check the path or address, and that you may use it"
+    if "unable to open" in reason:
+        hint = "SQLite writes beside its file even to read it: is its directory there, and may you write to it?"
+    return Unavailable(f"{name} cannot be used: {reason}", hint=hint)

@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from registry import lookup, releasing, rollout, settings
-from registry.admission import admit, check_coverage, left_behind
+from registry.admission import admit, check_coverage, left_behind, let_go
 from registry.artifacts import Channel, Release, ReleaseResult
 from registry.blobs import BlobStore
 from registry.catalog import channels
@@ -86,7 +86,7 @@ class Rollout:
             channel = lookup.channel(change.session, self.channel)
             release = releasing.record(change, self._blobs, composed, offer)
             warnings = admit(change.session, channel, release, new=True)
-            warnings += self._left_behind(change.session, channel, composed.document)
+            warnings += self._lost(change.session, channel, contents, composed.document)
             if draft:
                 return ReleaseResult(release, channel, None, warnings)
             arms = _with_arm(channel, release, share_bp)
@@ -101,7 +101,7 @@ class Rollout:
         release = Release(composed.document.release, file, composed.lines, "", composed.document.holes)
         with self._database.read() as session:
             warnings = admit(session, channel, release, new=True)
-            warnings += self._left_behind(session, channel, composed.document)
+            warnings += self._lost(session, channel, contents, composed.document)
         after = rollout.start(channel.arms, release.number, share_bp)
         return Preview(release, composed.document, channel.arms, after, warnings)
 
@@ -225,6 +225,14 @@ class Rollout:
         said = {**said, "release": number, **_allowed(allow_revoked)}
         channel, file = self._issued(change, action, channel, arms, said)
         return ReleaseResult(release, channel, file, warnings)
+
+    def _lost(self, session: Session, channel: Channel, contents: Contents, new: ReleaseDocument) -> tuple[str, ...]:
+        """What apps, and devices, lose by this release: adapters too, unless they were dropped by name."""
+        lost = self._left_behind(session, channel, new)
+        if contents.drop or all(arm.release is None for arm in channel.arms):
+            return lost
+        before = lookup.release(session, _newest(channel))
+        return (*lost, *let_go(new, self._document(before.document.digest)))
 
     def _left_behind(self, session: Session, channel: Channel, new: ReleaseDocument) -> tuple[str, ...]:
         """What the apps of the releases that are offered now lose by this one."""

@@ -244,6 +244,15 @@ def test_a_release_and_its_channel_are_shown(offering):
     assert "release 2  ████████████████████████    100 %" in text
 
 
+def test_a_release_that_lets_adapters_go_says_so_unless_they_were_dropped_by_name(offering):
+    chosen = ("--channel", "stable", "--adapter", "pirate@1.0.0")
+    said = ptdock(offering, "release", "create", *chosen, "--dry-run").output
+    assert "release 2 is without json, which release 1 has: devices will drop" in said
+    assert "is without json" in ptdock(offering, "release", "create", *chosen).stderr
+    chosen = ("--channel", "stable", "--base", "1", "--drop", "pirate")
+    assert "is without" not in ptdock(offering, "release", "create", *chosen).stderr
+
+
 def test_a_share_is_a_part_of_the_bar(offering):
     chosen = ("--channel", "stable", "--adapter", "pirate@1.0.0", "--share", "25%")
     assert answer(offering, "release", "create", *chosen)["arms"][0]["share_bp"] == 2500
@@ -549,6 +558,10 @@ def test_a_foundation_that_is_used_is_not_removed(home):
 def test_templates_are_listed_with_their_structures(home):
     found = answer(home, "template", "list", "--foundation", "plain")
     assert [each["description"] for each in found] == ["the base program", "rank 4 on q_proj (2 modules)"]
+    everyone = answer(home, "template", "list")
+    assert [each for each in everyone if each["foundation"] == found[0]["foundation"]] == found
+    assert len(everyone) > len(found)
+    assert found[0]["foundation"][:19] in ptdock(home, "template", "list").stdout
     known = answer(home, "template", "add", "--foundation", "plain", "--structure", "r4:q_proj")
     assert known == found[1]
 

@@ -11,6 +11,9 @@ from console.app import App, pass_app
 from console.options import COUNT, PATH, foundation_option
 from console.templates import add_structure, template_document
 from console.verbs import Noun
+from registry.digest import Digest
+
+COLUMNS = ("foundation", "structure", "context", "executorch", "program", "stored")
 
 
 @click.group(cls=Noun)
@@ -19,14 +22,16 @@ def template() -> None:
 
 
 @template.command("list")
-@foundation_option()
+@foundation_option(required=False)
 @pass_app
-def list_(app: App, foundation: str) -> None:
-    """List a foundation's templates, oldest first."""
+def list_(app: App, foundation: str | None) -> None:
+    """List the templates of a foundation, or of all, oldest first."""
     registry = app.registry()
-    found = [template_document(each) for each in registry.templates(registry.foundation(foundation).file.digest)]
+    named = registry.foundations() if foundation is None else [registry.foundation(foundation)]
+    found = [template_document(each) for one in named for each in registry.templates(one.file.digest)]
     rows = [
         (
+            Digest.parse(each["foundation"]).short,
             each["description"],
             each["context"],
             each["executorch"],
@@ -35,7 +40,7 @@ def list_(app: App, foundation: str) -> None:
         )
         for each in found
     ]
-    app.answer(found, render.table(("structure", "context", "executorch", "program", "stored"), rows, right={1, 3, 4}))
+    app.answer(found, render.table(COLUMNS, rows, right={2, 4, 5}))
 
 
 @template.command()

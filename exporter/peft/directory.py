@@ -62,7 +62,8 @@ def read_directory(
     Files that are `known` by name are not hashed again.
     """
     if not path.is_dir():
-        hint = "give a local directory, such as huggingface-cli download REPO --local-dir DIR makes"
+        made = "save_pretrained(DIR) of PEFT makes one, and so does: hf download REPO --local-dir DIR"
+        hint = f"give its directory: {path.parent}" if path.is_file() else made
         raise InputError(f"{path}: not a directory", hint=hint)
     config = _read_config(path, findings)
     weights = _find_weights(path, findings, allow_pickle=allow_pickle)

@@ -160,7 +160,8 @@ def _target(updater: Updater, read: Read, channel: str) -> bytes:
     check_name(channel, what="channel")
     info = updater.get_targetinfo(f"{channel}.json")
     if info is None or "sha256" not in info.hashes:
-        raise NotFound(f"the signed list has no channel {channel}", hint="is the channel's name right?")
+        hint = "is its name right, and does it offer a release yet?"
+        raise NotFound(f"the signed list has no channel {channel}", hint=hint)
     try:
         data = read(f"targets/{info.hashes['sha256']}.{channel}.json", info.length)
     except FormatError as error:

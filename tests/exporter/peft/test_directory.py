@@ -146,8 +146,13 @@ def test_weights_under_another_name_are_named(tmp_path: Path, card: Card) -> Non
 
 
 def test_what_is_no_directory_is_the_callers_mistake(tmp_path: Path, card: Card) -> None:
-    with pytest.raises(InputError, match="not a directory"):
+    with pytest.raises(InputError, match="not a directory") as caught:
         check(tmp_path / "acme" / "pirate", card)
+    assert "hf download" in caught.value.hint
+    file = write(tmp_path, q_tensors()) / WEIGHTS
+    with pytest.raises(InputError, match="not a directory") as caught:
+        check(file, card)
+    assert caught.value.hint == f"give its directory: {file.parent}"
 
 
 @pytest.mark.parametrize("name", ["adapter_config.json", WEIGHTS])
