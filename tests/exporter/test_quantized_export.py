@@ -130,21 +130,41 @@ def test_every_packed_weight_is_named_certified_and_read_back_bit_by_bit(
     assert not any("parametrizations" in each for each in held)
 
 
-def test_each_recipe_is_its_own_foundation_and_none_loads_anothers_programs(registry: Registry) -> None:
-    names = ["one-g32-e4", "one-g64", "one-plain"]
-    found = {name: registry.foundation(name) for name in names}
-    assert len({each.file.digest for each in found.values()}) == len({each.base for each in found.values()}) * 3
+RECIPES = ["one-g32-e4", "one-g64", "one-half", "one-plain"]
+
+
+def test_each_recipe_is_its_own_foundation_and_none_loads_anothers_adapters(
+    registry: Registry, wide_bases: Path, tmp_path: Path
+) -> None:
+    options = ExportOptions(context=64, recipe=recipe_of("F16", None))
+    export_foundation(registry, wide_bases / "one", "one-half", options)
+    directory, _, _ = train(wide_bases / "one", Quantization(32, 4), tmp_path / "adapter", target_modules=["k_proj"])
+    found = {name: registry.foundation(name) for name in RECIPES}
+    built = {name: publish(registry, directory, PublishOptions(name, "one-of-four")).build for name in RECIPES}
+    assert [build.foundation for build in built.values()] == [each.file.digest for each in found.values()]
+    for kind in (found, built):
+        assert len({each.file.digest for each in kind.values()}) == 4
+    assert len({each.base for each in found.values()}) == len({build.version for build in built.values()}) == 1
     sizes = [each.file.size for each in found.values()]
     assert sizes == sorted(sizes)
-    assert sizes[0] < sizes[2] / 4
-    for mine in names:
-        pte = read_pte(base_program(registry, found[mine]).read_bytes())
-        for other in names:
-            if other == mine:
-                check_links(pte, found[other].tensors)
-            else:
-                with pytest.raises(IntegrityError, match="does not fit this foundation"):
-                    check_links(pte, found[other].tensors)
+    assert sizes[0] < sizes[3] / 4
+    for mine in RECIPES:
+        for program in (base_program(registry, found[mine]), registry.blobs.path(built[mine].file.digest)):
+            for other in RECIPES:
+                _check_pair(registry, program, found[other], fits=other == mine)
+
+
+def _check_pair(registry: Registry, program: Path, foundation: Foundation, *, fits: bool) -> None:
+    """Our own check, which says why, and the runtime agree on whether a program finds all of its keys."""
+    pte = read_pte(program.read_bytes())
+    if fits:
+        check_links(pte, foundation.tensors)
+        assert run(registry, program, foundation).isfinite().all()
+        return
+    with pytest.raises(IntegrityError, match="does not fit this foundation"):
+        check_links(pte, foundation.tensors)
+    with pytest.raises(RuntimeError, match=r"0x:20"):
+        run(registry, program, foundation)
 
 
 def test_a_recipe_that_was_shown_exports_the_same_foundation_again(
