@@ -48,7 +48,9 @@ def report(error: PtdockError, *, as_json: bool) -> int:
     """Say what went wrong on standard error, with `as_json` also as a document on standard output; the exit code."""
     findings = error.values.get("findings")
     if findings:
-        _say(f"{render.bad('error')}: the adapter was refused: {_counted(findings)}")
+        batch = "line" in findings[0]  # its message counts the adapters
+        refused = render.clean(error.message) if batch else "the adapter was refused"
+        _say(f"{render.bad('error')}: {refused}: {_counted(findings)}")
         _say(render.findings([_row(finding) for finding in findings]))
     else:
         _say(f"{render.bad('error')}: {render.clean(error.message)}")

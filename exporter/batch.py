@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from exporter.batch_file import Entry
 from exporter.linker import Linker, default_context
-from exporter.publish import PublishOptions, Ready, publication, publish_with
+from exporter.publish import PublishOptions, Ready, lineage_of, publication, publish_with
 from exporter.sources import Progress, no_progress, recipe_for
 from exporter.structure import Structure
 from exporter.templates import add_template, find_template
@@ -27,7 +27,9 @@ from registry.artifacts import PublishResult, Source, Template
 from registry.digest import Descriptor, Digest
 from registry.errors import AdapterRefused, BlobMissing, Conflict, PtdockError
 from registry.grouped import Group
-from registry.publishing import Publication
+from registry.lineage import check as check_lineage
+from registry.names import check_version
+from registry.publishing import Publication, following
 from registry.service import Registry
 
 GROUP = 16  # adapters that are made durable together and recorded in one transaction
@@ -115,7 +117,7 @@ class _Batch:
                 refused += 1
                 findings += _labelled(entry, error)
             told.done(1)
-        findings += _contradictions(entries, seen) if not refused else []
+        findings += self._contradictions(entries, seen) if not refused else []
         if findings:
             message = f"{refused or len(findings)} of {len(entries)} adapters are refused; nothing was published"
             raise AdapterRefused(message, hint="mend them, or take their lines out", findings=findings)
@@ -126,6 +128,7 @@ class _Batch:
         linker = self._linkers[options.foundation]
         checked = linker.check(entry.directory, options.gate)
         adapter = checked.accept()
+        check_lineage(lineage_of(adapter, options))
         structure = linker.fold(adapter).structure
         source = Source(adapter.source, adapter.attachments).digest
         template = self._template(linker, structure, options)
@@ -134,6 +137,22 @@ class _Batch:
             known = self._registry.keeper().standing(options.name, options.version, source, template)
         files = {**adapter.source, **adapter.attachments}
         return _Seen(source, files, checked.warnings, Done.of(entry, known) if known else None)
+
+    def _contradictions(self, entries: Sequence[Entry], seen: Sequence[_Seen]) -> list[dict[str, Any]]:
+        """Lines that would make one version from two sources, as it is given or as it would be chosen."""
+        planned: dict[str, dict[str, tuple[int, Digest]]] = {}
+        found = []
+        for entry, each in zip(entries, seen, strict=True):
+            name = entry.options.name
+            if name not in planned:
+                recorded = self._registry.versions(name) if name in self._names else ()
+                planned[name] = {version.version: (0, version.source) for version in recorded}
+            number = entry.options.version or _chosen(planned[name], each.source)
+            line, source = planned[name].setdefault(number, (entry.line, each.source))
+            if source != each.source:
+                message = f"{name}@{number} is another source than in line {line}"
+                found += _labelled(entry, Conflict(message, hint="a version has one source: give one of them another"))
+        return found
 
     def _template(self, linker: Linker, structure: Structure, options: PublishOptions) -> Template | None:
         context = options.context or self._contexts[options.foundation]
@@ -267,6 +286,12 @@ def _groups(items: Iterable[T]) -> Iterator[list[T]]:
     return iter(lambda: list(islice(left, GROUP)), [])
 
 
+def _chosen(planned: Mapping[str, tuple[int, Digest]], source: Digest) -> str:
+    """The version that publishing chooses where none is given."""
+    highest = max(planned, key=check_version, default=None)
+    return highest if highest and planned[highest][1] == source else following(highest)
+
+
 def _labelled(entry: Entry, error: PtdockError) -> list[dict[str, Any]]:
     """An entry's findings, each saying whose it is."""
     found = error.values.get("findings") or [
@@ -277,17 +302,3 @@ def _labelled(entry: Entry, error: PtdockError) -> list[dict[str, Any]]:
         for finding in found
         if finding["level"] == "error"
     ]
-
-
-def _contradictions(entries: Sequence[Entry], seen: Sequence[_Seen]) -> list[dict[str, Any]]:
-    """Lines that would make one version from two sources."""
-    first: dict[tuple[str, str], tuple[Entry, Digest]] = {}
-    found = []
-    for entry, each in zip(entries, seen, strict=True):
-        if entry.options.version is not None:
-            before, source = first.setdefault((entry.options.name, entry.options.version), (entry, each.source))
-            if source != each.source:
-                ref = f"{entry.options.name}@{entry.options.version}"
-                message = f"{ref} is another source than in line {before.line}"
-                found += _labelled(entry, Conflict(message, hint="a version has one source: give one of them another"))
-    return found

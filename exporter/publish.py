@@ -23,6 +23,7 @@ from registry.artifacts import Build, PublishResult, Source, Template
 from registry.digest import Digest
 from registry.errors import Conflict
 from registry.grouped import Group
+from registry.lineage import check as check_lineage
 from registry.lineage import merged
 from registry.names import check_name, check_version
 from registry.publishing import Publication, insisting
@@ -101,6 +102,7 @@ def publish_with(
     progress("checking the adapter")
     checked = linker.check(directory, options.gate)
     adapter = checked.accept()
+    check_lineage(lineage_of(adapter, options))
     folded = linker.fold(adapter)
     context = options.context or default_context(registry, foundation)
     found = find_template(registry, foundation, folded.structure, context, recipe_for(registry, foundation))
@@ -127,10 +129,11 @@ class Ready:
     linked: Linked
     warnings: tuple[str, ...]
 
-    def lineage(self, options: PublishOptions) -> dict[str, Any]:
-        """What is kept of where it comes from: which of several adapters it was, too, to read its source again."""
-        named = {} if options.adapter_name is None else {"adapter_name": options.adapter_name}
-        return merged(self.adapter.lineage, options.lineage, named)
+
+def lineage_of(adapter: NormalizedAdapter, options: PublishOptions) -> dict[str, Any]:
+    """What is kept of where it comes from: which of several adapters it was, too, to read its source again."""
+    named = {} if options.adapter_name is None else {"adapter_name": options.adapter_name}
+    return merged(adapter.lineage, options.lineage, named)
 
 
 def _prove(
@@ -171,7 +174,7 @@ def publication(group: Group, options: PublishOptions, template: Template, ready
         template=template,
         file=put(linked.program),
         factors=factors,
-        lineage=ready.lineage(options),
+        lineage=lineage_of(adapter, options),
         warnings=tuple(dict.fromkeys((*ready.warnings, *linked.warnings))),
         # What travels folded is the factors themselves, which need not be hashed again.
         parts={role: factors if data is linked.factors else put(data) for role, data in linked.parts.items()},

@@ -44,7 +44,9 @@ def check(lineage: Mapping[str, Any], *, what: str = "lineage") -> None:
                 raise FormatError(f"{what}: a key has 1 to {MAX_KEY} characters, not {len(key)}")
     try:
         size = len(canonical.dumps(lineage))
-    except ValueError as error:  # NaN, infinity, half of a surrogate pair
+    except UnicodeEncodeError:
+        raise FormatError(f"{what}: a text is not UTF-8") from None
+    except ValueError as error:  # NaN, infinity
         raise FormatError(f"{what}: {error}") from None
     if size > MAX_BYTES:
         raise FormatError(

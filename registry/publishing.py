@@ -113,12 +113,17 @@ def _next(change: Change, new: Publication) -> str:
     """The next patch after the highest version; the highest itself when it has this source, or this very program."""
     versions = adapters.versions(change.session, new.adapter)
     if not versions:
-        return FIRST
+        return following(None)
     highest = versions[-1]
     builds = adapters.builds(change.session, new.adapter, highest.version, new.template.foundation)
     if highest.source == new.source.digest or any(build.file == new.file for build in builds):
         return highest.version
-    return str(check_version(highest.version).next_version("patch"))
+    return following(highest.version)
+
+
+def following(version: str | None) -> str:
+    """The version that is chosen after this one; None stands for an adapter without any."""
+    return FIRST if version is None else str(check_version(version).next_version("patch"))
 
 
 def _add_to(change: Change, new: Publication, version: Version, template: int) -> PublishResult:
