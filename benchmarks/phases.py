@@ -65,7 +65,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _print(rows: list[tuple[str, float, float, float]]) -> None:
-    wall, cpu = (sum(row[index] for row in rows) for index in (1, 2))
+    wall, cpu = sum(row[1] for row in rows), sum(row[2] for row in rows)
     print(f"{'':<32}{'wall':>9}{'CPU':>9}{'share of CPU':>15}{'peak so far':>14}")
     for phase, seconds, work, memory in rows:
         print(f"{phase:<32}{seconds:>7.1f} s{work:>7.1f} s{100 * work / cpu:>13.0f} %{memory:>11.2f} GB")
