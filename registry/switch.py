@@ -130,7 +130,9 @@ class _Decision:
         if warning:
             self._say("warning", "beyond-guarantee", warning)
         weight = sum(each.file.size for each in target.needs.download)
-        text = f"release {target.set.release} on foundation {target.line}, {len(target.set.line.adapters)} adapters"
+        count = len(target.set.line.adapters)
+        adapters = "1 adapter" if count == 1 else f"{count} adapters"
+        text = f"release {target.set.release} on foundation {target.line}, {adapters}"
         if not same(self._before, target.set):
             self._say("note", "switch", f"{text}: {weight} bytes to fetch")
         elif weight:
