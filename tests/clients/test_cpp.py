@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,40 @@ def test_a_cpp_device_keeps_no_foundation_of_other_bytes(
     path.write_bytes(data)
     assert device(programs, offered, site, tmp_path / "device", "small").startswith("error digest")
     assert not (tmp_path / "device" / "blobs" / "sha256" / foundation.digest.hex).exists()
+
+
+SWITCHED = """
+import ctypes, json, re, sys
+from pathlib import Path
+import torch
+from executorch.runtime import Runtime
+library, foundation, *programs = sys.argv[1:]
+inputs = torch.linspace(-1, 1, 512).reshape(1, 512)
+loaded = []
+for on in (0, 1):
+    assert ctypes.CDLL(library).ptdock_weight_cache(on) == 0
+    for path in programs:
+        loaded.append(Runtime.get().load_program(path, data_path=foundation).load_method("forward"))
+        first = loaded[-1].execute((inputs,))[0].flatten()[:8].tolist()
+        memory = re.search(r"RssAnon:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
+        print(json.dumps([int(memory) * 1024, first]))
+"""
+
+
+def test_a_switch_in_cpp_gives_pythons_runtime_the_weight_cache_and_the_same_answers(
+    programs: Path, offered: Path
+) -> None:
+    registry = Registry.open(offered / "home")
+    foundation = registry.foundation("middling").file
+    builds = [registry.build(f"middling-{seed}@1.0.0").file for seed in (1, 2)]
+    paths = [registry.blobs.path(file.digest) for file in (foundation, *builds)]
+    command = [sys.executable, "-c", SWITCHED, programs / "libweight_cache_switch.so", *paths]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    lines = [json.loads(line) for line in done.splitlines() if line.startswith(b"[") and line.endswith(b"]")]
+    (_, plain), (two, _), (three, cached), (four, _) = lines[-4:]
+    assert plain == cached
+    assert three - two > 0.9 * foundation.size  # the cache was empty: the foundation is packed once more
+    assert four - three < 0.2 * foundation.size
 
 
 def test_with_the_weight_cache_a_second_adapter_takes_no_second_foundation(programs: Path, offered: Path) -> None:
