@@ -39,13 +39,14 @@ class Contents:
 
     `refs` are NAME@VERSION, or NAME for its highest version. With `base`, the number of another release, they replace
     or join that release's adapters, `drop` names those that go, and lines, needs and deliveries are its own where
-    nothing else is said. `lines` None without a base: every foundation on which all versions have a build, the newest
-    first. `needs` hold for every line; `on_demand` and `prefetch` name adapters. `allow_holes` lets a line lack some.
+    nothing else is said; `live`: it is what the channel offers, and must be so still when the release is recorded.
+    `lines` None without a base: every foundation on which all versions have a build, the newest first. `needs` hold for every line; `on_demand` and `prefetch` name adapters. `allow_holes` lets a line lack some.
     """
 
     refs: Sequence[str] = ()
     lines: Sequence[LineSpec] | None = None
     base: int | None = None
+    live: bool = False
     drop: Sequence[str] = ()
     needs: Needs = field(default_factory=Needs)
     on_demand: Sequence[str] = ()
@@ -141,6 +142,10 @@ class _Asked:
 
     def _check_drop(self) -> None:
         there = {entry.name for entry in self._entries()}
+        named = {ref.partition("@")[0] for ref in self._contents.refs}
+        both = sorted(named & set(self._contents.drop))
+        if both:
+            raise InputError(f"{', '.join(both)}: named, and dropped as well", hint="either set it or drop it")
         unknown = [name for name in self._contents.drop if name not in there]
         if unknown and self._contents.base is None:
             raise InputError("there is nothing to drop from", hint="name the release: --base live, or its number")
@@ -155,7 +160,13 @@ class _Asked:
 
     def _builds(self, version: Version) -> tuple[Build, ...]:
         found = adapters.builds(self._session, version.adapter, version.version)
-        return tuple(build for build in found if not build.revoked)
+        usable = tuple(build for build in found if not build.revoked)
+        if found and not usable:
+            raise Conflict(
+                f"{version.adapter}@{version.version} is revoked: {found[-1].revoked}",
+                hint="no release may take it: use another version, or leave the adapter out",
+            )
+        return usable
 
 
 def _parts(session: Session, store: BlobStore, foundation: Digest, needs: Needs, on_demand: Collection[str]) -> Parts:

@@ -77,6 +77,9 @@ def choose_lines(wanted: Sequence[Wanted], order: Sequence[Digest], *, given: bo
     chosen = lines if given else complete or ([line for line in lines if line.builds] if holes else [])
     if not chosen or (len(complete) < len(chosen) and not holes):
         raise _incomplete(wanted, chosen or lines)
+    nowhere = names - {name for line in chosen for name in line.builds}
+    if nowhere:  # a hole is what another line has: an adapter of no line would vanish without a word
+        raise _incomplete([each for each in wanted if each.version.adapter in nowhere], chosen)
     return tuple(chosen)
 
 
@@ -122,9 +125,10 @@ def _incomplete(wanted: Sequence[Wanted], lines: Sequence[Line]) -> Conflict:
         f"{ref} on {foundation[:19]}" for foundation, row in matrix.items() for ref, there in row.items() if not there
     ]
     without = [each.ref for each in wanted if not each.builds]
+    allow = "" if without else ", or allow holes explicitly: --allow-holes (one of the lines must have it)"
     return Conflict(
         f"no build for {', '.join(without or missing)}",
-        hint="publish the versions on that foundation, name other lines, or allow holes explicitly",
+        hint=f"publish the versions on that foundation, name other lines or leave them out{allow}",
         matrix=matrix,
     )
 

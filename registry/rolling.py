@@ -13,7 +13,7 @@ catalog: look, decide, record the event, issue the manifest, and afterwards writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from registry.database import Database
 from registry.digest import Descriptor, Digest
 from registry.errors import Conflict, NotFound
 from registry.hooks import Hooks
-from registry.manifest import WHOLE, Manifest
+from registry.manifest import WHOLE, Arm, Manifest
 from registry.names import check_name
 from registry.release import ReleaseDocument
 from registry.replaying import Who, manifest_then, told
@@ -84,6 +84,7 @@ class Rollout:
         offer = None if draft else {"channel": self.channel, "share_bp": share_bp}
         with self._change() as change:
             channel = lookup.channel(change.session, self.channel)
+            _check_base(channel, contents)
             release = releasing.record(change, self._blobs, composed, offer)
             warnings = admit(change.session, channel, release, new=True)
             warnings += self._lost(change.session, channel, contents, composed.document)
@@ -161,8 +162,8 @@ class Rollout:
     def rollback(self, number: int | None = None, *, allow_revoked: bool = False) -> ReleaseResult:
         """Offer an earlier release again in place of what came after it, under a higher sequence.
 
-        By default the one behind the newest arm, else what the channel offered before it first offered this one. Raises
-        Conflict for a release with revoked builds unless they are allowed, and when there is nothing to go back to.
+        By default the one behind the newest arm, else what most devices were offered before this one first was; never a halted one. Raises Conflict for a release with revoked builds unless they are allowed, and when there is
+        nothing to go back to.
         """
         with self._change() as change:
             channel = lookup.channel(change.session, self.channel)
@@ -279,6 +280,18 @@ class Rollout:
         return result.after(self.hooks.run(self.channel, document))
 
 
+def _check_base(channel: Channel, contents: Contents) -> None:
+    """Two who change what is live at once: the second would take back what the first did."""
+    live = _live(channel) if contents.live else contents.base
+    if live != contents.base:
+        raise Conflict(
+            f"{channel.name} offers release {live} by now, and this one was made from release {contents.base}",
+            hint="see what changed (`ptdock release diff`), then repeat the command",
+            expected=contents.base,
+            actual=live,
+        )
+
+
 def _with_arm(channel: Channel, release: Release, share_bp: int) -> Arms:
     """The arms with a release's own; it goes to everyone at once only with the coverage that the channel demands."""
     arms = rollout.start(channel.arms, release.number, share_bp)
@@ -316,12 +329,19 @@ def _live(channel: Channel) -> int:
 def _before(change: Change, channel: Channel) -> int:
     """The release to go back to from the newest one."""
     newest = _newest(channel)
-    behind = [arm.release for arm in channel.arms if arm.release not in {None, newest}]
-    earlier = channels.before_release(change.session, channel.name, newest) if not behind else ()
-    targets = [*behind, *(arm.release for arm in earlier if arm.release is not None)]
+    behind = _going_on(arm for arm in channel.arms if arm.release != newest)
+    if behind:
+        return behind[0]
+    earlier = channels.before_release(change.session, channel.name, newest)
+    targets = _going_on(sorted(earlier, key=lambda arm: -arm.share_bp))  # most devices come from the widest
     if not targets:
         raise Conflict(
-            f"{channel.name} offered nothing before release {newest}",
-            hint="to stop it: halt; to replace it: release create",
+            f"{channel.name} offered nothing before release {newest} that was not halted",
+            hint="to stop it: halt; to replace it: release create; a halted one is offered again by its number: --to N",
         )
     return targets[0]
+
+
+def _going_on(arms: Iterable[Arm]) -> list[int]:
+    """The releases of these arms that go on: one that somebody halted is nothing to go back to by itself."""
+    return [arm.release for arm in arms if arm.release is not None and arm.state == "open"]

@@ -92,6 +92,7 @@ def _contents(steering: Rollout, asked: dict[str, Any]) -> Contents:
         refs=(*contents.refs, *asked["adapters"], *asked["sets"]),
         lines=lines,
         base=_base(steering, asked["base"]),
+        live=asked["base"] == "live",
         drop=asked["drop"],
         needs=Needs(asked["ram"], asked["builds"]),
         on_demand=(*contents.on_demand, *asked["on_demand"]),

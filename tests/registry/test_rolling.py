@@ -342,6 +342,56 @@ def test_a_rollback_goes_to_what_was_offered_before_and_never_to_what_was_rolled
         registry.rollout("beta").rollback()
 
 
+def test_a_rollback_never_goes_by_itself_to_a_halted_release(registry, stable):
+    stable.create(Contents(["json@1.0.0"]), 1000)
+    stable.halt()
+    stable.create(Contents(["pirate@1.0.0", "json@1.0.0"]), 500)
+    stable.rollback()
+    assert registry.channel("stable").arms == (Arm(1, 10_000),)
+    stable.create(Contents(["json@1.0.0"]), 1000)
+    stable.halt()
+    stable.create(Contents(["pirate@1.0.0", "json@1.0.0"]))
+    stable.rollback()
+    assert registry.channel("stable").arms == (Arm(1, 10_000),)
+    stable.halt()
+    stable.create(Contents(["json@1.0.0"]))
+    with pytest.raises(Conflict, match="offered nothing before release 6 that was not halted"):
+        stable.rollback()
+    stable.rollback(1)
+    assert registry.channel("stable").arms == (Arm(1, 10_000),)
+
+
+def test_a_rollback_goes_to_what_most_devices_had(registry, stable):
+    stable.create(Contents(["json@1.0.0"]), 500)
+    stable.create(Contents(["pirate@1.0.0", "json@1.0.0"]))
+    stable.rollback()
+    assert registry.channel("stable").arms == (Arm(1, 10_000),)
+
+
+def test_of_two_changes_of_what_is_live_the_second_is_refused(registry, stable):
+    mine = Contents(["json@1.0.0"], base=stable.live(), live=True)
+    stable.create(Contents(["json@1.0.0"]))
+    with pytest.raises(Conflict, match="stable offers release 2 by now, and this one was made from release 1"):
+        stable.create(mine)
+    assert len(registry.releases()) == 2
+    stable.create(replace(mine, base=2))
+    assert sorted(each.name for each in document(registry, 3).lines[0].adapters) == ["json"]
+
+
+def test_an_adapter_that_no_line_has_is_refused_even_where_holes_are_allowed(registry, stable, shop):
+    second_line(shop)
+    for refs in (["json@1.0.0", "pirate@1.0.0"], ["json@1.0.0"]):
+        with pytest.raises(Conflict, match=r"no build for json@1\.0\.0"):
+            stable.create(Contents(refs, [LineSpec("f2")], allow_holes=True))
+    assert len(registry.releases()) == 1
+
+
+def test_what_is_revoked_everywhere_is_refused_by_that_name(registry, stable):
+    registry.revoke("pirate@1.0.0", "leaks")
+    with pytest.raises(Conflict, match=r"pirate@1\.0\.0 is revoked: leaks"):
+        stable.create(Contents(base=1))
+
+
 def test_a_first_partial_release_has_nothing_behind_it(registry):
     registry.create_channel("beta")
     beta = registry.rollout("beta")
