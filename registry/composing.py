@@ -40,7 +40,8 @@ class Contents:
     `refs` are NAME@VERSION, or NAME for its highest version. With `base`, the number of another release, they replace
     or join that release's adapters, `drop` names those that go, and lines, needs and deliveries are its own where
     nothing else is said; `live`: it is what the channel offers, and must be so still when the release is recorded.
-    `lines` None without a base: every foundation on which all versions have a build, the newest first. `needs` hold for every line; `on_demand` and `prefetch` name adapters. `allow_holes` lets a line lack some.
+    `lines` None without a base: every foundation on which all versions have a build, the newest first. `needs`
+    hold for every line; `on_demand` and `prefetch` name adapters. `allow_holes` lets a line lack some.
     """
 
     refs: Sequence[str] = ()

@@ -162,8 +162,9 @@ class Rollout:
     def rollback(self, number: int | None = None, *, allow_revoked: bool = False) -> ReleaseResult:
         """Offer an earlier release again in place of what came after it, under a higher sequence.
 
-        By default the one behind the newest arm, else what most devices were offered before this one first was; never a halted one. Raises Conflict for a release with revoked builds unless they are allowed, and when there is
-        nothing to go back to.
+        By default the one behind the newest arm, else what most devices were offered before this one first was; never a
+        halted one. Raises Conflict for a release with revoked builds unless they are allowed, and when there is nothing
+        to go back to.
         """
         with self._change() as change:
             channel = lookup.channel(change.session, self.channel)
