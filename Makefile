@@ -28,8 +28,8 @@ test: .venv/test
 	$(BIN)/mypy --follow-imports silent -p benchmarks
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
-# What takes minutes: a foundation of 5 GiB, eight processes at one registry for a minute each.
-test-slow: .venv/test
+# What takes minutes: a foundation of 5 GiB, eight processes at one registry for a minute each, SmolLM2 quantized.
+test-slow: .venv/test inputs
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 
 bench: .venv/demo inputs
@@ -61,8 +61,11 @@ clean:
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 	  || { apt-get update -qq && apt-get install -qq --no-install-recommends postgresql; } >/dev/null \
 	  || { echo "the tests need PostgreSQL: install it, then make test again"; exit 1; }
-	@{ command -v cmake && command -v c++ && command -v kotlinc && ls /usr/include/nlohmann/json.hpp; } >/dev/null 2>&1 \
-	  || { apt-get update -qq && apt-get install -qq --no-install-recommends cmake g++ kotlin libssl-dev \
-	       nlohmann-json3-dev zlib1g-dev; } >/dev/null 2>&1 \
-	  || echo "without cmake, kotlin and nlohmann-json the tests of the C++ and Kotlin clients are skipped"
+	@{ command -v cmake && command -v c++ && ls /usr/include/nlohmann/json.hpp; } >/dev/null 2>&1 \
+	  || { apt-get update -qq && apt-get install -qq --no-install-recommends cmake g++ libssl-dev nlohmann-json3-dev \
+	       zlib1g-dev; } >/dev/null 2>&1 \
+	  || echo "without cmake, g++ and nlohmann-json the tests of the C++ client are skipped"
+	@command -v kotlinc >/dev/null || apt-get install -qq --no-install-recommends kotlin >/dev/null 2>&1 \
+	  || { apt-get update -qq && apt-get install -qq --no-install-recommends kotlin; } >/dev/null 2>&1 \
+	  || echo "without kotlin the test of the Kotlin client is skipped"
 	@touch $@
