@@ -53,12 +53,18 @@ def source_name(tensor: ExternalTensor, weights: Weights) -> str | None:
 
 
 def tensor_bytes(weights: Weights, name: str, dtype: str) -> bytes:
-    """A checkpoint's tensor as a foundation of F32 or F16 stores it: widened exactly, or rounded to nearest even."""
+    """A checkpoint's tensor as a foundation of F32 or F16 stores it: widened exactly, or rounded to nearest even.
+
+    Raises NotRetargetableError for a value that F16 cannot hold: an export refuses it, in words.
+    """
     values = weights.array(name)
     if weights.entry(name).dtype == "BF16":
         values = bf16_to_f32(values)
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(values, dtype=_KINDS[dtype]).tobytes()
+        stored = np.ascontiguousarray(values, dtype=_KINDS[dtype])
+    if dtype == "F16" and not np.isfinite(stored).all():
+        raise NotRetargetableError(f"{name}: a value passes fp16's largest number")
+    return stored.tobytes()
 
 
 def plan_keys(known: Foundation, weights: Weights) -> Retargeted:

@@ -89,6 +89,26 @@ def base_program(registry: Registry, foundation: Foundation) -> bytes:
     return registry.blobs.read(registry.templates(foundation.file.digest)[0].hollow.digest)
 
 
+def test_a_fine_tune_that_passes_fp16s_range_is_refused_although_it_needs_no_export(
+    registry: Registry, bases: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(bases / "plain", tmp_path / "other"))
+    tensors = load_file(other / "model.safetensors")
+    for name in tensors:
+        tensors[name] = tensors[name] + 0.01
+    tensors["model.layers.1.mlp.up_proj.weight"][0, 0] = 1e5
+    save_file(tensors, other / "model.safetensors", metadata={"format": "pt"})
+    before = len(registry.foundations())
+    with pytest.raises(InputError, match=r"model\.layers\.1\.mlp\.up_proj\.weight: a value passes"):
+        export_foundation(registry, other, "other", ExportOptions(context=64, recipe=FP16))
+    assert len(registry.foundations()) == before
+
+    tensors["model.layers.1.mlp.up_proj.weight"][0, 0] = 1.0
+    save_file(tensors, other / "model.safetensors", metadata={"format": "pt"})
+    made = export_foundation(registry, other, "other", ExportOptions(context=64, recipe=FP16))
+    assert made.twin == registry.foundation("half").file.digest
+
+
 def test_weights_and_cache_take_half_the_bytes(registry: Registry) -> None:
     whole, half = registry.foundation("plain"), registry.foundation("half")
     assert half.base == whole.base
