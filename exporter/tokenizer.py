@@ -143,6 +143,13 @@ def _ends(files: Files, ids: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(sorted(ends | ({ids[eos]} if eos is not None and eos in ids else set())))
 
 
+def named_ids(files: Files) -> frozenset[int]:
+    """The ids that the files beside `tokenizer.json` speak of: added tokens, and what ends an answer."""
+    beside = {name: data for name, data in files.items() if name != TOKENIZER}
+    added = [number for number in read_object(beside, "added_tokens.json").values() if type(number) is int]
+    return frozenset((*added, *_listed_ids(beside).values(), *eos_ids(beside)))
+
+
 def _listed_ids(files: Files) -> dict[str, int]:
     """The few token ids that the config lists."""
     decoder = read_object(files, CONFIG).get("added_tokens_decoder")

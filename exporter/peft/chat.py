@@ -9,6 +9,7 @@ from exporter import tokenizer
 from exporter.card import Card, TokenizerCard
 from exporter.peft.adapter import Chat
 from exporter.peft.findings import Findings
+from exporter.peft.modules import VOCABULARY_HINT
 from registry.digest import Digest
 from registry.errors import FormatError
 
@@ -24,13 +25,24 @@ def read_chat(directory: Path, names: Mapping[str, object], card: Card, findings
     if not files or card.tokenizer is None:
         return Chat()
     try:
-        return _compare(files, card.tokenizer, findings)
+        return _compare(files, card.tokenizer, _beyond(files, card, findings), findings)
     except FormatError as error:
-        findings.error("tokenizer-format", "tokenizer", error.message, hint=error.hint or SAME_HINT)
+        hint = error.hint or "save the tokenizer again, or leave its files out"
+        findings.error("tokenizer-format", "tokenizer", error.message, hint=hint)
         return Chat()
 
 
-def _compare(files: Mapping[str, bytes], base: TokenizerCard, findings: Findings) -> Chat:
+def _beyond(files: Mapping[str, bytes], card: Card, findings: Findings) -> frozenset[int]:
+    """The tokens that are named beside the adapter and that the model does not have."""
+    rows = card.modules[card.input_embedding].inputs if card.input_embedding else None
+    beyond = sorted(number for number in tokenizer.named_ids(files) if rows is not None and number >= rows)
+    if beyond:
+        message = f"token {beyond[0]} is named beside the adapter, but the base's vocabulary is {rows}: it cannot occur"
+        findings.warning("token-beyond", "tokenizer", message, expected=rows, actual=beyond[:20], hint=VOCABULARY_HINT)
+    return frozenset(beyond)
+
+
+def _compare(files: Mapping[str, bytes], base: TokenizerCard, beyond: frozenset[int], findings: Findings) -> Chat:
     changed = {name: data for name, data in files.items() if base.files.get(name) != Digest.of(data)}
     if tokenizer.vocabulary_file(changed) is not None:
         _compare_vocabulary(files, base, findings)
@@ -41,7 +53,7 @@ def _compare(files: Mapping[str, bytes], base: TokenizerCard, findings: Findings
     return Chat(
         template if own_template else None,
         tokenizer.special_tokens(files),
-        _own_stops(changed, files, base, findings),
+        _own_stops(changed, files, base, beyond, findings),
     )
 
 
@@ -60,12 +72,16 @@ def _compare_vocabulary(files: Mapping[str, bytes], base: TokenizerCard, finding
 
 
 def _own_stops(
-    changed: Mapping[str, bytes], files: Mapping[str, bytes], base: TokenizerCard, findings: Findings
+    changed: Mapping[str, bytes],
+    files: Mapping[str, bytes],
+    base: TokenizerCard,
+    beyond: frozenset[int],
+    findings: Findings,
 ) -> tuple[int, ...]:
     """The ids that end this adapter's answers, when they are not the base's."""
     if not {tokenizer.CONFIG, tokenizer.GENERATION, "special_tokens_map.json"} & changed.keys():
         return ()
-    stops = tokenizer.eos_ids(files)
+    stops = tuple(number for number in tokenizer.eos_ids(files) if number not in beyond)
     if not stops and tokenizer.special_tokens(files).get("eos_token") is not None:
         message = "the id of the adapter's eos_token is not known without its tokenizer.json; the base's is used"
         findings.warning("eos-unknown", tokenizer.CONFIG, message, hint="save the tokenizer beside the adapter")

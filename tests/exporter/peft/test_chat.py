@@ -97,6 +97,24 @@ def test_another_end_of_sequence_travels_with_the_build(directory: Path, card: C
     assert checked.accept().chat.stop_token_ids == (9,)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "stops"),
+    [
+        ("generation_config.json", {"eos_token_id": [9, 64]}, (2, 9)),
+        ("generation_config.json", {"eos_token_id": 64}, ()),
+        ("added_tokens.json", {"<new>": 64}, ()),
+    ],
+)
+def test_a_token_beyond_the_vocabulary_is_told_and_ends_nothing(
+    directory: Path, card: Card, name: str, content: Any, stops: tuple[int, ...]
+) -> None:
+    (directory / name).write_text(json.dumps(content))
+    checked = check(directory, card, base_fingerprint=card.base)
+    told = "token 64 is named beside the adapter, but the base's vocabulary is 64: it cannot occur"
+    assert messages(checked, "warning") == [told]
+    assert checked.accept().chat.stop_token_ids == stops
+
+
 def test_an_end_that_only_a_missing_file_knows_is_a_warning(directory: Path, card: Card) -> None:
     (directory / "tokenizer.json").unlink()
     edit(directory, "tokenizer_config.json", lambda document: document.update(eos_token="w3"))
