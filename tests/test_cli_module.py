@@ -28,6 +28,9 @@ def test_a_factory_is_exported_shown_and_takes_adapters(home, tmp_path):
     published = answer(home, "adapter", "publish", directory, "--foundation", "views", "--name", "a")
     assert (published["foundation"], published["relinked"]) == (made["digest"], True)
     answer(home, "verify")
+    unproven = refusal(home, "adapter", "prove", "a@1.0.0", code=2)
+    assert unproven["message"] == "a@1.0.0 stands on a module of its own, not on a text model"
+    assert "compare its program with PEFT on your own inputs" in unproven["hint"]
 
     again = ptdock(home, "foundation", "export", "--module", VIEWS, "--name", "views")
     assert again.stdout.startswith("views was exported already: sha256:")
