@@ -45,11 +45,13 @@ class App:
             yield Registry.init(Path(home))
 
     def answer(self, document: Any, text: str) -> None:
-        """The command's one answer: `document` with --json, else `text`, which may be empty."""
+        """The command's one answer: `document` with --json, else `text`; an empty list is remarked upon."""
         if self.json:
             click.echo(json_text(document))
         elif text:
             click.echo(text, color=colour())
+        elif document == []:
+            self.note("none yet")
 
     def note(self, text: str) -> None:
         """A remark beside the answer, silent with --quiet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,19 @@ def template_document(template: Template) -> dict[str, Any]:
     from exporter.structure import Structure  # noqa: PLC0415 - most commands that import this show no template
 
     return documents.template(template, Structure.from_json(template.structure).describe())
+
+
+def check_structures(specs: Sequence[str], base: Path | None) -> None:
+    """Refuse specs that an export of this checkpoint, or of any, would be in vain for. Raises InputError."""
+    from exporter.base import open_base  # noqa: PLC0415 - as above
+    from exporter.specs import check_spec, check_targets  # noqa: PLC0415
+
+    for spec in specs:
+        check_spec(spec)
+    if specs and base is not None:
+        with open_base(base)[1] as weights:
+            for spec in specs:
+                check_targets(spec, weights.names)
 
 
 def add_structure(

@@ -7,7 +7,7 @@ spec_of(structure, card)                  # and back, where a spec can say it
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from exporter.card import LINEAR_KINDS, Card
 from exporter.structure import ModuleStructure, Structure
@@ -26,6 +26,16 @@ def check_spec(text: str) -> tuple[ModuleStructure, tuple[str, ...]]:
     option = match["option"]
     module = ModuleStructure(lora=int(match["rank"]), dora=option == "dora", lora_bias=option == "lora_bias")
     return module, tuple(target.strip() for target in match["targets"].split(","))
+
+
+def check_targets(text: str, tensors: Iterable[str]) -> None:
+    """Raise InputError for a target that no weight of a checkpoint answers to: that needs no export to be known."""
+    weights = {name.removesuffix(".weight") for name in tensors if name.endswith(".weight")} | {"lm_head"}
+    for target in check_spec(text)[1]:
+        if target.lower() != "all-linear" and not _answering(target, weights):
+            words = {name.rpartition(".")[2] for name in weights}
+            known = sorted(word for word in words if not word.endswith(("norm", "embed_tokens")))
+            raise InputError(f"no module of the checkpoint is named {target!r}", hint=", ".join(known))
 
 
 def parse_spec(text: str, card: Card) -> Structure:

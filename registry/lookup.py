@@ -13,6 +13,11 @@ from registry.errors import NotFound
 from registry.names import check_name, parse_reference
 
 _SHOWN = 20  # as many names stand in a hint; all of them are in the error's values
+_MAKE = {
+    "foundations": "ptdock foundation export DIR --name NAME",
+    "adapters": "ptdock adapter publish DIR --foundation NAME --name NAME",
+    "channels": "ptdock channel create NAME",
+}
 
 
 def foundation_digest(session: Session, ref: str | Digest) -> Digest:
@@ -122,4 +127,6 @@ def manifest(session: Session, name: str, sequence: int | None) -> Descriptor:
 def _known(names: Iterable[str], what: str) -> str:
     listed = list(names)
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return f"known {what}: {', '.join(listed[:_SHOWN])}{more}" if listed else f"there are no {what} yet"
+    if listed:
+        return f"known {what}: {', '.join(listed[:_SHOWN])}{more}"
+    return f"there are no {what} yet" + (f"; {_MAKE[what]} makes one" if what in _MAKE else "")

@@ -234,6 +234,18 @@ def test_words_after_two_dashes_are_no_options(home):
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("words", ["foundation show x", "adapter show x", "channel show x"])
+def test_what_a_store_has_none_of_yet_is_told_how_to_be_made(home, words):
+    hint = refusal(home, *words.split(), code=5)["hint"]
+    assert hint.startswith(f"there are no {words.split()[0]}s yet; ptdock {words.split()[0]} ")
+
+
+def test_an_empty_list_says_so_beside_the_answer(home):
+    done = ptdock(home, "adapter", "list")
+    assert (done.stdout, done.stderr) == ("", "none yet\n")
+    assert ptdock(home, "adapter", "list", "--quiet").stderr == ""
+
+
 def test_quiet_leaves_only_the_answer(home):
     assert ptdock(home, "verify").stderr != ""
     assert ptdock(home, "verify", "--quiet").stderr == ""

@@ -555,6 +555,15 @@ def test_a_foundation_that_is_used_is_not_removed(home):
     assert "adapter pirate@1.0.0" in error["values"]["dependants"]
 
 
+def test_a_structure_that_the_checkpoint_cannot_have_is_refused_before_the_export(home, bases):
+    chosen = ("--name", "other", "--context", 64, "--structure", "r4:q_proj", "--structure", "r4:nose")
+    error = refusal(home, "foundation", "export", bases / "plain", *chosen, code=2)
+    assert error["message"] == "no module of the checkpoint is named 'nose'"
+    assert "q_proj" in error["hint"]
+    assert "norm" not in error["hint"]
+    assert all("other" not in each["names"] for each in answer(home, "foundation", "list"))
+
+
 def test_templates_are_listed_with_their_structures(home):
     found = answer(home, "template", "list", "--foundation", "plain")
     assert [each["description"] for each in found] == ["the base program", "rank 4 on q_proj (2 modules)"]

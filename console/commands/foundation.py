@@ -13,7 +13,7 @@ from console.app import App, pass_app
 from console.commands import lifting, upgrade
 from console.options import COUNT, PATH, out_options
 from console.recipes import read_recipe, recipe_options
-from console.templates import add_structure, describe, template_document
+from console.templates import add_structure, check_structures, describe, template_document
 from console.verbs import Noun
 from registry.errors import InputError
 from registry.names import check_name
@@ -75,13 +75,11 @@ def export(
     """
     from console.plain import written_text
     from exporter.foundation import ExportOptions
-    from exporter.specs import check_spec
 
     check_name(name, what="foundation")
-    for spec in structures:
-        check_spec(spec)
     recorded = {"--structure": structures, "--replace-name": replace_name}
     _check_out(out, force=force, no_store=no_store, recorded=recorded)
+    check_structures(structures, base)
     options = ExportOptions(context, read_recipe(**recipe), replace_name)
     with app.throwaway(out) if no_store else nullcontext(app.registry()) as registry:
         with app.progress() as progress:
