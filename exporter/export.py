@@ -105,8 +105,7 @@ def export_base(job: Job, directory: Path) -> ExportedBase:
 def export_template(job: Job, structure: Structure, card: Card) -> ExportedTemplate:
     """Export the base with a structure full of unique random placeholders. Raises InputError."""
     slots, content = placeholders(structure, card)
-    shapes = {spec.name: spec.shape for spec in structure.factors(card)}
-    program = export_adapter(job, structure, _tensors(slots, content, shapes))
+    program = export_adapter(job, structure, _tensors(slots, content, structure.shapes(card)))
     return ExportedTemplate(program, locate(program, slots, content), job.model.kv_cache_bytes)
 
 

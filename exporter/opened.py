@@ -57,9 +57,9 @@ def opened(registry: Registry, build: Build, card: Card | None = None) -> Opened
     version = registry.version(f"{build.adapter}@{build.version}")
     template = registry.template_of(build)
     table = RelocationTable.from_bytes(registry.blobs.read(template.table.digest))
-    factors = _factors(table, registry.blobs.read(build.factors.digest))
     structure = Structure.from_json(template.structure)
     card = card or card_of(registry, registry.foundation(build.foundation))
+    factors = _factors(table, registry.blobs.read(build.factors.digest), structure.shapes(card))
     source = registry.source(version)
     config = canonical.loads(registry.blobs.read(source.files[CONFIG].digest), what=CONFIG)
     parts = {
@@ -68,16 +68,18 @@ def opened(registry: Registry, build: Build, card: Card | None = None) -> Opened
     return Opened(version, build, structure, source, parts, config)
 
 
-def _factors(table: RelocationTable, blob: bytes) -> dict[str, dict[str, NDArray[Any]]]:
+def _factors(
+    table: RelocationTable, blob: bytes, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, dict[str, NDArray[Any]]]:
     """The factors by module and suffix, as views of their blob."""
     found: dict[str, dict[str, NDArray[Any]]] = defaultdict(dict)
     start = 0
     for slot in table.slots:
         kind = _NUMPY[slot.dtype]
-        values = np.frombuffer(blob, kind, slot.size // kind.itemsize, start).reshape(slot.shape)
+        values = np.frombuffer(blob, kind, slot.size // kind.itemsize, start)
         for name in slot.names:
             module, suffix = split_factor(name)
-            found[module][suffix] = values
+            found[module][suffix] = values.reshape(shapes[name])
         start += slot.size
     return found
 

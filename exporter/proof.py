@@ -186,10 +186,11 @@ class _Bench:
         read = self._registry.blobs.read
         table = RelocationTable.from_bytes(read(self._candidate.template.table.digest))
         data, at = bytearray(read(self._candidate.factors.digest)), 0
+        shapes = self._structure.shapes(self._card)
         found: dict[str, torch.Tensor] = {}
         for slot in table.slots:
-            part = torch.frombuffer(data[at : at + slot.size], dtype=DTYPES[slot.dtype]).reshape(slot.shape)
-            found |= {name: part.clone() for name in slot.names}
+            part = torch.frombuffer(data[at : at + slot.size], dtype=DTYPES[slot.dtype])
+            found |= {name: part.reshape(shapes[name]).clone() for name in slot.names}
             at += slot.size
         return found
 

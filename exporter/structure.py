@@ -167,6 +167,10 @@ class Structure:
             ]
         return tuple(sorted(specs, key=lambda spec: spec.name))
 
+    def shapes(self, card: Card) -> dict[str, tuple[int, ...]]:
+        """The shape of each factor by name: those that share a slot of a relocation table may differ in theirs."""
+        return {spec.name: spec.shape for spec in self.factors(card)}
+
     def describe(self) -> str:
         """One line for people: `rank 8 on q_proj, v_proj (60 modules)` and what comes with it."""
         if not self.modules:

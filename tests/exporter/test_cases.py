@@ -17,6 +17,7 @@ from exporter.export import Job, export_adapter
 from exporter.foundation import ExportOptions, export_foundation
 from exporter.linker import Gate, Linker
 from exporter.lower import lower
+from exporter.opened import opened
 from exporter.publish import Published, PublishOptions, publish
 from exporter.recipe import Recipe
 from exporter.templates import check_no_base_inside
@@ -152,6 +153,8 @@ def test_factors_of_two_shapes_with_equal_bytes_equal_peft_and_relink_to_their_f
     assert published.relinked
     program = registry.blobs.read(published.build.file.digest)
     assert program == full_export(registry, bases / "plain", "plain", tmp_path / name)
+    shown = opened(registry, published.build).parts["model.layers.0.self_attn.q_proj"].factors
+    assert {suffix: each.shape for suffix, each in shown.items()} == {"lora_A": (4, 32), "lora_B": (32, 4)}
     model = AutoModelForCausalLM.from_pretrained(bases / "plain").eval()
     expected = reference(PeftModel.from_pretrained(model, tmp_path / name).eval(), TOKENS)
     assert (run(registry, published) - expected).abs().max() < 1e-4
