@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Select, delete, insert, select, update
@@ -13,6 +13,7 @@ from registry import tables as t
 from registry.catalog import content
 from registry.catalog.log import Change
 from registry.digest import Descriptor, Digest
+from registry.documents import Fields
 
 
 def base(session: Session, fingerprint: Digest) -> artifacts.Base | None:
@@ -279,16 +280,16 @@ def _template(row: t.Template, structure: Any, blobs: Mapping[Digest, Descriptor
         hollow=blobs[row.hollow],
         table=blobs[row.relocations],
         program_size=row.program_size,
-        runtime=artifacts.Runtime(
-            minimum=_pair(row.runtime["minimum"]),
-            guaranteed=_pair(row.runtime["guaranteed"]),
-            backends=tuple(row.runtime["backends"]),
-            operators=tuple(row.runtime["operators"]),
-        ),
+        runtime=_runtime(row),
         kv_cache_bytes=row.kv_cache_bytes,
     )
 
 
-def _pair(values: Iterable[int]) -> tuple[int, int]:
-    major, minor = values
-    return major, minor
+def _runtime(row: t.Template) -> artifacts.Runtime:
+    fields = Fields(row.runtime, f"the runtime of template {row.digest}")
+    return artifacts.Runtime(
+        minimum=fields.pair("minimum"),
+        guaranteed=fields.pair("guaranteed"),
+        backends=fields.texts("backends"),
+        operators=fields.texts("operators"),
+    )

@@ -161,8 +161,35 @@ def revocations(session: Session) -> set[Digest]:
 
 
 def counts(session: Session) -> dict[str, int]:
-    """How many builds, releases, foundations and channels there are."""
-    tables = {"builds": t.Build, "releases": t.Release, "foundations": t.Foundation, "channels": t.Channel}
+    """How many builds and releases there are."""
+    tables = {"builds": t.Build, "releases": t.Release}
     return {
         name: session.scalar(select(func.count()).select_from(table.__table__)) or 0 for name, table in tables.items()
     }
+
+
+def facts(session: Session) -> dict[str, Any]:
+    """What stands in the rows that may change or go, in the words of `registry.verification.facts`."""
+    found: dict[str, Any] = {}
+    for channel in session.scalars(select(t.Channel)):
+        found[f"channel {channel.name}"] = "deleted" if channel.deleted_at else channel.settings
+    for foundation in session.execute(select(t.Foundation.digest, t.Foundation.base)):
+        found[f"foundation {foundation.digest}"] = str(foundation.base)
+    for name in session.execute(select(t.FoundationName.name, t.FoundationName.foundation)):
+        found[f"foundation name {name.name}"] = str(name.foundation)
+    for plate in session.execute(select(t.Template.digest, t.Template.foundation, t.Template.context)):
+        found[f"template {plate.digest} of {plate.foundation}, context {plate.context}"] = True
+    for token in session.scalars(select(t.Token)):
+        found[f"token {token.name}"] = "revoked" if token.revoked_at else token.scope
+    return found
+
+
+def issued_at(session: Session, heads: Collection[Digest]) -> set[tuple[str, Digest]]:
+    """The channels of the manifests that name these events as the log's head."""
+    query = select(t.Manifest.channel, t.Manifest.log_head).where(t.Manifest.log_head.in_(heads))
+    return {(row.channel, row.log_head) for row in session.execute(query)}
+
+
+def release_files(session: Session, number: int) -> set[Digest]:
+    """What is kept for a release beside its builds."""
+    return set(session.scalars(select(t.ReleaseFile.blob).where(t.ReleaseFile.release == number)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from registry import audit
+from registry import audit, canonical
 from registry.artifacts import Release
 from registry.audit import Event
 from registry.catalog import channels, log, reach, records
@@ -14,14 +14,13 @@ from registry.catalog.records import Issued
 from registry.digest import Descriptor, Digest
 from registry.manifest import Manifest, ReleasePin
 from registry.release import ReleaseDocument
+from registry.verification.facts import follow, moved
 from registry.verification.inspection import Inspection
 
 _BATCH = 500  # events that are compared with the rows at a time
 _COUNTED: dict[str, str] = {
     "adapter.publish": "builds",
     "release.create": "releases",
-    "foundation.add": "foundations",
-    "channel.create": "channels",
 }
 
 
@@ -45,7 +44,7 @@ def _check_log(inspection: Inspection) -> None:
 
     def events() -> Iterator[tuple[Event, Digest]]:
         for event, digest in log.chain(session):
-            account.add(event)
+            account.add(event, digest)
             yield event, digest
 
     for event, message in audit.broken_links(audit.genesis(log.identity(session)), events()):
@@ -59,18 +58,22 @@ class _Account:
 
     inspection: Inspection
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED.values(), 0))
+    facts: dict[str, Any] = field(default_factory=dict)
+    moves: list[tuple[str, int, Digest]] = field(default_factory=list)
     yanked: dict[str, str] = field(default_factory=dict)
     revoked: set[Digest] = field(default_factory=set)
     waiting: list[Event] = field(default_factory=list)
 
-    def add(self, event: Event) -> None:
-        """Take one more event, oldest first. An event that was edited may say anything at all."""
+    def add(self, event: Event, digest: Digest) -> None:
+        """Take one more event and its recorded digest, oldest first. One that was edited may say anything at all."""
         counted = _COUNTED.get(event.action)
         if counted:
             self.counts[counted] += 1
-        if event.action == "foundation.remove":
-            self.counts["foundations"] -= 1
-        elif event.action == "adapter.yank":
+        follow(self.facts, event)
+        channel = moved(event)
+        if channel is not None:
+            self.moves.append((channel, event.id, digest))
+        if event.action == "adapter.yank":
             self.yanked[event.subject] = str(event.after)
         elif event.action == "adapter.unyank":
             self.yanked.pop(event.subject, None)
@@ -78,8 +81,8 @@ class _Account:
             self.revoked.update(_digests(event.after, "builds"))
         elif event.action in {"adapter.publish", "release.create"}:
             self.waiting.append(event)
-            if len(self.waiting) == _BATCH:
-                self._compare()
+        if max(len(self.waiting), len(self.moves)) == _BATCH:
+            self._compare()
 
     def close(self) -> None:
         """Compare what is left: the last events, and what all of them came to."""
@@ -89,11 +92,20 @@ class _Account:
             told = self.counts[name]
             if actual != told:
                 found("log", name, f"there are {actual} {name}, the log tells of {told}")
+        with self.inspection.finding("row", "channels, names, templates and tokens"):
+            self._compare_facts()
         if records.yanks(session) != self.yanked:
             differing = sorted({*records.yanks(session).items()} ^ {*self.yanked.items()})
             found("log", differing[0][0], "whether it is yanked, and why, is not what the log tells")
         for digest in sorted(records.revocations(session) ^ self.revoked):
             found("log", str(digest), "whether this build is revoked is not what the log tells")
+
+    def _compare_facts(self) -> None:
+        there = records.facts(self.inspection.session)
+        for name in sorted({*there, *self.facts}):
+            now, told = there.get(name), self.facts.get(name)
+            if now != told:
+                self.inspection.found("log", name, f"it is {_shown(now)}, the log tells of {_shown(told)}")
 
     def _compare(self) -> None:
         builds = [told for event in self.waiting if (told := _told(event)) is not None]
@@ -103,7 +115,16 @@ class _Account:
                 message = f"the log tells of a build {told[3]} that is not there, or is another one"
                 self.inspection.found("log", told[0], message)
         self._compare_releases()
+        self._compare_manifests()
         self.waiting.clear()
+        self.moves.clear()
+
+    def _compare_manifests(self) -> None:
+        there = records.issued_at(self.inspection.session, {head for _, _, head in self.moves})
+        for channel, number, head in self.moves:
+            if (channel, head) not in there:
+                message = f"event {number} moved it, but the manifest that followed is not there"
+                self.inspection.found("log", f"channel {channel}", message)
 
     def _compare_releases(self) -> None:
         told = {
@@ -116,6 +137,10 @@ class _Account:
             if [there.get(number)] != documents:
                 message = "its document is not the one that the log tells of"
                 self.inspection.found("log", f"release {number}", message)
+
+
+def _shown(value: Any) -> str:
+    return "not there" if value is None else canonical.dumps(value).decode()[:200]
 
 
 def _told(event: Event) -> tuple[str, Digest, Digest, Digest, Digest] | None:
@@ -147,6 +172,8 @@ def _check_release(inspection: Inspection, number: int) -> None:
     ]
     if (document.release, document.holes, said) != (number, release.holes, _rows(release)):
         inspection.found("release", f"release {number}", "its document and its rows differ")
+    elif records.release_files(inspection.session, number) != {pin.digest for pin in document.shared()}:
+        inspection.found("release", f"release {number}", "the files that are kept for it are not those that it pins")
 
 
 def _rows(release: Release) -> list[tuple[Digest, dict[str, tuple[str, Descriptor]]]]:
@@ -173,7 +200,10 @@ def _check_manifest(inspection: Inspection, issued: Issued) -> None:
         inspection.found("manifest", _subject(issued), "its document and its rows differ")
     if head != issued.log_head or not log.holds(session, head):
         inspection.found("manifest", _subject(issued), f"the log does not hold the event {head} that it names")
-    if issued.newest and channels.channel(session, issued.channel):
+    channel = channels.channel(session, issued.channel) if issued.newest else None
+    if channel is not None and offered and channel.salt != said.salt:
+        inspection.found("manifest", _subject(issued), "its salt is not the channel's: the next one would move devices")
+    if channel is not None:
         missing = {*channels.revoked(session, issued.channel, offered)} - {*said.revoked}
         for digest in sorted(missing):
             inspection.found("manifest", _subject(issued), f"it does not name the revoked build {digest}")

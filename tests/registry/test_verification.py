@@ -19,6 +19,7 @@ def stock(stocked_home: Path, tmp_path: Path, pair: Pair) -> Stock:
 
 @pytest.fixture
 def registry(stock: Stock) -> Registry:
+    stock.registry.tokens().create("ci", "publish")
     stock.registry.create_release("stable", ["pirate@1.0.0", "json@1.0.0"])
     return stock.registry
 
@@ -60,9 +61,25 @@ def messages(registry: Registry, *, fast: bool = False) -> dict[str, str]:
         ("UPDATE releases SET holes = 1", "release 1", "its document and its rows differ"),
         (
             "INSERT INTO channels VALUES ('beta', '00000000000000000000000000000000', '{}', 'now', NULL)",
-            "channels",
-            "2",
+            "channel beta",
+            "it is {}, the log tells of not there",
         ),
+        ("UPDATE channels SET deleted_at = 'now'", "channel stable", 'it is "deleted", the log tells of {'),
+        ("UPDATE channels SET settings = '{}'", "channel stable", "it is {}, the log tells of {"),
+        (
+            "UPDATE channels SET salt = substr(salt, 2) || substr(salt, 1, 1)",
+            "manifest 1 of stable",
+            "its salt is not the channel's",
+        ),
+        ("UPDATE foundation_names SET name = 'f9'", "foundation name f1", "it is not there, the log tells of"),
+        (
+            "UPDATE templates SET context = 77 WHERE id = 2",
+            "template sha256:",
+            "it is true, the log tells of not there",
+        ),
+        ("UPDATE templates SET runtime = '{}'", "database", "'minimum' is missing"),
+        ("DELETE FROM release_files", "release 1", "the files that are kept for it are not those that it pins"),
+        ("UPDATE tokens SET scope = 'admin'", "token ci", 'it is "admin", the log tells of "publish"'),
         ("DELETE FROM foundation_tensors WHERE key LIKE 'embed%'", "sha256:", "its file lists other tensors"),
     ],
 )
@@ -73,6 +90,23 @@ def test_a_row_that_contradicts_another_is_found(registry, statement, subject, m
     found = messages(registry, fast=fast)
 
     assert any(each.startswith(subject) and message in said for each, said in found.items()), found
+
+
+def test_a_channel_that_was_deleted_and_made_again_is_no_damage(registry):
+    registry.delete_channel("stable")
+    assert registry.verify(fast=True).damage == ()
+    registry.create_channel("stable")
+    registry.create_release("stable", ["json@1.0.0"])
+    assert registry.verify(fast=True).damage == ()
+
+
+def test_a_manifest_that_was_taken_away_is_found_by_the_log(registry):
+    """The newest one: without it, the channel would offer again what it did before."""
+    registry.create_release("stable", ["json@1.0.0"], share_bp=1000)
+    registry.rollout("stable").halt()
+    tamper(registry, "DELETE FROM arms WHERE sequence = 3", "DELETE FROM manifests WHERE sequence = 3")
+
+    assert "moved it, but the manifest that followed is not there" in messages(registry)["channel stable"]
 
 
 def test_a_build_whose_program_was_swapped_is_found_by_the_log(registry):
