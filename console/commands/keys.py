@@ -107,8 +107,8 @@ def status(context: click.Context, app: App, warn_days: int) -> None:
 @click.argument("roles", nargs=-1, required=True, type=click.Choice((*ROLES, "root")), metavar="ROLE...")
 @_root_keys
 @click.option("--to", "directory", type=PATH, metavar="DIR", help="For the role root: where the new keys go.")
-@click.option("--count", type=COUNT, default=1, show_default=True, help="For the role root: how many keys.")
-@click.option("--threshold", type=COUNT, default=1, show_default=True, help="For the role root: how many must sign.")
+@click.option("--count", type=COUNT, help="For the role root: how many keys; by default as many as there are.")
+@click.option("--threshold", type=COUNT, help="For the role root: how many must sign; by default as many as now.")
 @_secret
 @_signer
 @pass_app
@@ -184,13 +184,15 @@ def _rotate_root(
     signers: list[Signer],
     word: Callable[[], bytes],
     directory: Path | None,
-    count: int,
-    threshold: int,
+    count: int | None,
+    threshold: int | None,
 ) -> list[Path]:
     from registry.signing.ceremony import RootKeys
 
     if directory is None:
         raise click.UsageError("new root keys need a place: --to DIR")
+    now = desk.store.keys
+    count, threshold = count or len(now.root), threshold or now.threshold
     return desk.rotate_root(RootKeys(directory, word(), count, threshold), signers)
 
 

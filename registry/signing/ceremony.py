@@ -17,7 +17,7 @@ from pathlib import Path
 from securesystemslib.signer import Signer
 
 from registry import files
-from registry.errors import Conflict, InputError
+from registry.errors import Conflict, InputError, PtdockError
 from registry.signing.keys import generate, read_signer, write_private
 from registry.signing.metadata import SIGNING, Keys, make_root
 from registry.signing.store import Elsewhere, KeyStore
@@ -103,7 +103,12 @@ def rotate_root(store: KeyStore, to: RootKeys, signers: Sequence[Signer], *, now
     """Replace the root's own keys; `signers`, enough of the old ones, sign too. Answers the new keys' files."""
     paths, new = _new_root(to)
     public = tuple(each.public_key for each in new)
-    _next(store, replace(store.keys, root=public, threshold=to.threshold), [*new, *signers], now)
+    try:
+        _next(store, replace(store.keys, root=public, threshold=to.threshold), [*new, *signers], now)
+    except PtdockError:
+        for path in paths:  # keys that sign nothing would only be taken for the new ones
+            files.unlink(path)
+        raise
     return paths
 
 

@@ -192,7 +192,11 @@ class KeyStore:
         uri = self.uris().get(key.keyid)
         if uri is None:
             raise NotFound(f"no private key for {key.keyid[:16]}", hint="`ptdock keys rotate` makes a new one")
-        return open_signer(uri, key, self.directory / "online")
+        try:
+            return open_signer(uri, key, self.directory / "online")
+        except NotFound as error:
+            lost = "put it back from your backup; if it is lost, a new one takes its place: `ptdock keys rotate ROLE`"
+            raise NotFound(error.message, hint=lost) from error
 
     def _write_uris(self, uris: Mapping[str, str]) -> None:
         document = {"schema": SCHEMA, "critical": [], "uris": dict(uris)}

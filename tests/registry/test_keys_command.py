@@ -90,6 +90,27 @@ def test_rotating_needs_the_root_keys_and_their_passphrase(home, shop, tmp_path,
     assert shop.active() == 1
 
 
+def test_a_new_root_needs_as_many_signatures_as_the_old_one_and_a_refused_one_leaves_no_keys(home, tmp_path, word):
+    keys = initialised(home, tmp_path, word, "--count", 3, "--threshold", 2)["root_keys"]
+    new = ("--to", tmp_path / "new", "--passphrase-file", word)
+    error = refusal(home, "keys", "rotate", "root", "--root-key", keys[0], *new, code=7)
+    assert "too few" in error["message"]
+    assert list((tmp_path / "new").iterdir()) == []
+    answer(home, "keys", "rotate", "root", "--root-key", keys[0], "--root-key", keys[2], *new)
+    root = answer(home, "keys", "list")["roles"][0]
+    assert (root["threshold"], len(root["keys"]), len(list((tmp_path / "new").iterdir()))) == (2, 3, 3)
+
+
+def test_a_lost_online_key_is_told_with_what_takes_its_place(home, tmp_path):
+    for path in (home / "keys" / "online").glob("timestamp-*"):
+        path.unlink()
+    error = refusal(home, "release", "halt", "--channel", "stable", code=5)
+    assert "keys rotate" in error["hint"]
+    answer(home, "keys", "rotate", "timestamp")
+    assert answer(home, "channel", "show", "stable")["arms"][0]["state"] == "halted"
+    assert answer(home, "site", "publish", tmp_path / "www")["written"]
+
+
 def test_the_root_itself_is_rotated_to_another_place(home, shop, tmp_path, word):
     (key,) = initialised(home, tmp_path, word)["root_keys"]
     chosen = ("--root-key", key, "--passphrase-file", word)
