@@ -18,14 +18,12 @@ from exporter.architecture import decoder_spec
 from exporter.base import Checkpoint, fingerprint
 from exporter.parts import module_document, read_files
 from exporter.recipe import Recipe, installed_versions
-from exporter.retarget import NotRetargetableError, Retargeted, plan_keys, write_foundation
+from exporter.retarget import NotRetargetableError, Retargeted, retarget
 from registry import canonical
 from registry.artifacts import Foundation, Template
 from registry.digest import Digest
-from registry.formats import mapped
-from registry.formats.ptd import read_ptd
 from registry.formats.pte import read_pte
-from registry.links import check_links, foundation_tensors
+from registry.links import check_links
 from registry.relink import pack, relink, unpack
 from registry.relocation import RelocationTable
 from registry.service import Registry
@@ -59,33 +57,29 @@ def retarget_foundation(
 
     Raises NotRetargetableError where only a full export would do.
     """
-    progress("deriving the keys")
-    plan = plan_keys(known, checkpoint.weights)
     progress("writing the foundation")
     with tempfile.TemporaryDirectory(dir=registry.home, prefix="export-") as work:
         path = Path(work) / "foundation.ptd"
-        write_foundation(registry.blobs.path(known.file.digest), known, checkpoint.weights, plan, path)
+        made = retarget(registry.blobs.path(known.file.digest), known, checkpoint.weights, checkpoint.tensors, path)
         file = registry.blobs.put_file(path, move=True)
-    templates = _templates(registry, known)
-    data = mapped(registry.blobs.path(file.digest))
-    tensors = foundation_tensors(read_ptd(data), data, plan.names, _layouts(registry, plan, templates))
     modules = canonical.loads(registry.blobs.read(known.modules.digest), what="module table")
     foundation = replace(
         known,
         file=file,
         base=fingerprint(checkpoint.tensors),
         modules=registry.blobs.put_bytes(module_document(modules, read_files(checkpoint.files))),
-        tensors=tensors,
+        tensors=made.tensors,
     )
     progress("relinking base program and templates")
-    return foundation, tuple(_retarget_template(registry, plan, foundation, template) for template in templates)
+    templates = (_retarget_template(registry, made, foundation, each) for each in _templates(registry, known))
+    return foundation, tuple(templates)
 
 
-def _retarget_template(registry: Registry, plan: Retargeted, foundation: Foundation, template: Template) -> Template:
+def _retarget_template(registry: Registry, made: Retargeted, foundation: Foundation, template: Template) -> Template:
     """The same hollow program, asking for the fine-tune's tensors. Raises IntegrityError when a link is missing."""
     blob = registry.blobs.read(template.hollow.digest)
     empty = not template.structure["modules"]
-    program = plan.program(blob if empty else unpack(blob, template.program_size))
+    program = made.program(blob if empty else unpack(blob, template.program_size))
     check_links(read_pte(_filled(registry, template, program)), foundation.tensors)
     return replace(
         template,
@@ -99,11 +93,6 @@ def _filled(registry: Registry, template: Template, hollow: bytes) -> bytes:
     """The program with some factors: a hollow one has no keys to read where its own would stand."""
     table = RelocationTable.from_bytes(registry.blobs.read(template.table.digest))
     return relink(hollow, table, np.random.default_rng(0).bytes(table.factor_bytes))
-
-
-def _layouts(registry: Registry, plan: Retargeted, templates: tuple[Template, ...]) -> Mapping[str, Any]:
-    base = next(template for template in templates if not template.structure["modules"])
-    return read_pte(plan.program(registry.blobs.read(base.hollow.digest))).layouts
 
 
 def _templates(registry: Registry, known: Foundation) -> tuple[Template, ...]:

@@ -5,27 +5,31 @@ A foundation's layout does not depend on its weights, and each key is a hash of 
 program is the known one with the keys replaced: what a full export would give, byte for byte, in the time of
 copying and hashing the file.
 
-It holds only where equal tensors repeat in the same pattern, since an export stores equal bytes once; `plan_keys`
-checks that. Torch-free and streaming: one tensor is in memory at a time.
+It holds only where equal tensors repeat in the same pattern, since an export stores equal bytes once; `retarget`
+checks that. Torch-free and streaming: each tensor is read, cast, hashed and written in pieces, and the header, which
+names the keys, comes last.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from exporter.shards import Weights
-from registry.artifacts import ExternalTensor, Foundation
+from registry.artifacts import ExternalTensor, Foundation, Tensor
+from registry.digest import Digest
 from registry.errors import PtdockError
-from registry.formats import mapped
+from registry.formats import mapped, pieces
 from registry.formats.ptd import read_ptd
-from registry.formats.safetensors import bf16_to_f32
-from registry.links import tensor_key
+from registry.formats.safetensors import bf16_to_f32, numpy_dtype
+from registry.links import tensor_hasher
 
 _HEX = re.compile(rb"[0-9a-f]{64}")
 _KINDS = {"F32": np.float32, "F16": np.float16}
@@ -37,10 +41,10 @@ class NotRetargetableError(PtdockError):
 
 @dataclass(frozen=True, slots=True)
 class Retargeted:
-    """Which key stands for which (as 64 hex digits), and the new foundation's names by key."""
+    """Which key stands for which (as 64 hex digits), and the new foundation's tensors."""
 
     keys: Mapping[bytes, bytes]
-    names: Mapping[str, tuple[str, ...]]
+    tensors: tuple[ExternalTensor, ...]
 
     def program(self, program: bytes) -> bytes:
         """A program (or hollow template) that asks for the new tensors where it asked for the old ones."""
@@ -52,77 +56,113 @@ def source_name(tensor: ExternalTensor, weights: Weights) -> str | None:
     return next((name for name in tensor.names if name in weights), None)
 
 
-def tensor_bytes(weights: Weights, name: str, dtype: str) -> bytes:
+def stored_pieces(weights: Weights, name: str, dtype: str) -> Iterator[memoryview]:
     """A checkpoint's tensor as a foundation of F32 or F16 stores it: widened exactly, or rounded to nearest even.
 
     Raises NotRetargetableError for a value that F16 cannot hold: an export refuses it, in words.
     """
-    values = weights.array(name)
-    if weights.entry(name).dtype == "BF16":
-        values = bf16_to_f32(values)
-    with np.errstate(over="ignore"):
-        stored = np.ascontiguousarray(values, dtype=_KINDS[dtype])
-    if dtype == "F16" and not np.isfinite(stored).all():
-        raise NotRetargetableError(f"{name}: a value passes fp16's largest number")
-    return stored.tobytes()
+    kind = weights.entry(name).dtype
+    for piece in weights.reader(name).chunks(name):
+        values = np.frombuffer(piece, dtype=numpy_dtype(kind))
+        if kind == "BF16":
+            values = bf16_to_f32(values)
+        with np.errstate(over="ignore"):
+            stored = np.ascontiguousarray(values, dtype=_KINDS[dtype])
+        if dtype == "F16" and not np.isfinite(stored).all():
+            raise NotRetargetableError(f"{name}: a value passes fp16's largest number")
+        yield memoryview(stored.data).cast("B")
 
 
-def plan_keys(known: Foundation, weights: Weights) -> Retargeted:
-    """The new key of every tensor of a known foundation. Raises NotRetargetableError."""
+def retarget(file: Path, known: Foundation, weights: Weights, table: Iterable[Tensor], target: Path) -> Retargeted:
+    """Write the foundation of other weights: `file` is the known one, `table` what is in `weights`, hashed.
+
+    Each segment stands where it stood. Raises NotRetargetableError; what was written then is no foundation.
+    """
     if known.recipe["quantization"]:
         raise NotRetargetableError("quantized weights derive from the checkpoint through torchao")
-    keys: dict[bytes, bytes] = {}
-    names: dict[str, tuple[str, ...]] = {}
-    for tensor in known.tensors:
-        name = source_name(tensor, weights)
-        key = tensor.key if name is None else _new_key(tensor, weights, name)
-        if key in names:
+    _check_equal(known.tensors, weights, {each.name: (each.dtype, each.shape, each.digest) for each in table})
+    view = memoryview(mapped(file))
+    base = read_ptd(view).segment_base
+    with open(target, "xb") as out:
+        out.seek(base)
+        made = _retargeted(known.tensors, list(_written(out, known, weights, view, base)))
+        out.seek(0)
+        out.write(made.program(bytes(view[:base])))
+    _check_header(target, made.tensors)
+    return made
+
+
+def _check_equal(known: Sequence[ExternalTensor], weights: Weights, table: Mapping[str, object]) -> None:
+    """Raise NotRetargetableError where tensors that are one in the known base are not equal here."""
+    for tensor in known:
+        first, *others = [name for name in tensor.names if name in weights] or [""]
+        for name in others:
+            if table[name] != table[first]:
+                raise NotRetargetableError(f"{first} and {name} differ here, but are equal in the known base")
+
+
+def _written(
+    out: BinaryIO, known: Foundation, weights: Weights, view: memoryview, base: int
+) -> Iterator[ExternalTensor]:
+    """Write the segments and the padding between them; answers the new table."""
+    at = base
+    in_order = sorted(known.tensors, key=lambda entry: entry.offset)
+    for offset, some in groupby(in_order, key=lambda entry: entry.offset):  # two keys of one: a tied embedding
+        out.write(view[at:offset])
+        alike = list(some)
+        yield from _segment(out, alike, weights, view)
+        at = offset + alike[0].size
+    out.write(view[at:])
+
+
+def _segment(
+    out: BinaryIO, alike: Sequence[ExternalTensor], weights: Weights, view: memoryview
+) -> Iterator[ExternalTensor]:
+    """Write one segment, hashed on the way; `alike` are the entries that stand for it."""
+    first = alike[0]
+    name = source_name(first, weights)
+    if name is None:
+        out.writelines(pieces(view, first.offset, first.offset + first.size))
+        yield from alike
+        return
+    plain, size = hashlib.sha256(), 0
+    keyed = {each.key: _hasher(each) for each in alike if each.key.startswith("tensor_")}
+    for piece in stored_pieces(weights, name, first.dtype):
+        out.write(piece)
+        size += len(piece)
+        for hasher in (plain, *keyed.values()):
+            hasher.update(piece)
+    if size != first.size:
+        raise NotRetargetableError(f"{name} has {size} bytes, {first.size} in the known base")
+    for each in alike:
+        key = f"tensor_{keyed[each.key].hexdigest()}" if each.key in keyed else plain.hexdigest()
+        yield replace(each, key=key, digest=Digest(plain.digest()))
+
+
+def _hasher(tensor: ExternalTensor) -> hashlib._Hash:
+    return tensor_hasher(tensor.dtype, tensor.shape, tuple(range(len(tensor.shape))))
+
+
+def _retargeted(known: Sequence[ExternalTensor], new: Sequence[ExternalTensor]) -> Retargeted:
+    """Pair the tables' keys. Raises NotRetargetableError where what was two tensors is one now."""
+    old = sorted(known, key=lambda entry: entry.offset)
+    holders: dict[str, ExternalTensor] = {}
+    for tensor in new:
+        twin = holders.setdefault(tensor.key, tensor)
+        if twin is not tensor:
             raise NotRetargetableError(
-                f"{names[key][0]} and {tensor.names[0]} are equal here, but not in the known base"
+                f"{twin.names[0]} and {tensor.names[0]} are equal here, but not in the known base"
             )
-        names[key] = tensor.names
-        keys[_hex(tensor.key)] = _hex(key)
-    return Retargeted(keys, names)
+    keys = {_hex(before.key): _hex(after.key) for before, after in zip(old, new, strict=True)}
+    return Retargeted(keys, tuple(new))
 
 
 def _hex(key: str) -> bytes:
     return key[-64:].encode()
 
 
-def _new_key(tensor: ExternalTensor, weights: Weights, name: str) -> str:
-    data = tensor_bytes(weights, name, tensor.dtype)
-    if len(data) != tensor.size:
-        raise NotRetargetableError(f"{name} has {len(data)} bytes, {tensor.size} in the known base")
-    for twin in tensor.names:
-        if twin != name and twin in weights and tensor_bytes(weights, twin, tensor.dtype) != data:
-            raise NotRetargetableError(f"{name} and {twin} differ here, but are equal in the known base")
-    if tensor.key.startswith("tensor_"):
-        return tensor_key(tensor.dtype, tensor.shape, tuple(range(len(tensor.shape))), data)
-    return hashlib.sha256(data).hexdigest()
-
-
-def write_foundation(known: Path, table: Foundation, weights: Weights, plan: Retargeted, target: Path) -> None:
-    """Write the new `.ptd`: the known header with other keys, then each segment at the known offset."""
-    view = memoryview(mapped(known))
-    base = read_ptd(view).segment_base
-    with open(target, "xb") as out:
-        out.write(plan.program(bytes(view[:base])))
-        at = base
-        for tensor, data in _segments(table, weights, view):
-            out.write(bytes(view[at : tensor.offset]))  # the padding between segments
-            out.write(data)
-            at = tensor.offset + tensor.size
-        out.write(bytes(view[at:]))
-
-
-def _segments(
-    table: Foundation, weights: Weights, view: memoryview
-) -> Iterator[tuple[ExternalTensor, bytes | memoryview]]:
-    seen = set()
-    for tensor in sorted(table.tensors, key=lambda entry: entry.offset):
-        if tensor.offset in seen:  # one segment under two keys: a tied embedding
-            continue
-        seen.add(tensor.offset)
-        name = source_name(tensor, weights)
-        kept = view[tensor.offset : tensor.offset + tensor.size]
-        yield tensor, kept if name is None else tensor_bytes(weights, name, tensor.dtype)
+def _check_header(path: Path, tensors: Sequence[ExternalTensor]) -> None:
+    """The file must list exactly the new tensors, where they stand: every old key was found and replaced."""
+    listed = {(entry.key, entry.offset, entry.size) for entry in read_ptd(mapped(path)).entries}
+    if listed != {(each.key, each.offset, each.size) for each in tensors}:
+        raise NotRetargetableError("the known foundation's header does not say its keys in the way that is known")

@@ -47,9 +47,14 @@ def _certificates(parts: Iterable[Buffer], layout: Layout | None) -> tuple[Diges
 
 def tensor_key(dtype: str, sizes: Sequence[int], dim_order: Sequence[int], data: Buffer) -> str:
     """The key that certifies an undelegated tensor: `tensor_` + SHA-256 of its layout's canonical JSON, LF, bytes."""
-    hasher = hashlib.sha256(_prefix(Layout(dtype, tuple(sizes), tuple(dim_order))))
+    hasher = tensor_hasher(dtype, sizes, dim_order)
     hasher.update(data)
     return f"tensor_{hasher.hexdigest()}"
+
+
+def tensor_hasher(dtype: str, sizes: Sequence[int], dim_order: Sequence[int]) -> hashlib._Hash:
+    """What `tensor_key` hashes with, for bytes that come in pieces: the key is `tensor_` and its hex digest."""
+    return hashlib.sha256(_prefix(Layout(dtype, tuple(sizes), tuple(dim_order))))
 
 
 def certifying(key: str) -> bool:
