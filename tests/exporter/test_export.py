@@ -16,12 +16,14 @@ from exporter.export import Job, export_adapter, export_base, export_template
 from exporter.recipe import Recipe
 from exporter.specs import parse_spec
 from exporter.structure import Structure
+from registry.digest import Digest
 from registry.errors import FormatError, InputError
 from registry.formats.ptd import read_ptd
 from registry.formats.pte import read_pte
 from registry.links import check_inline, check_links, foundation_tensors
 from registry.relink import extract, hollow, pack, relink, unpack
 from registry.relocation import RelocationTable
+from tests.conftest import save_llama
 from tests.runtime import prefill_and_decode, reference
 
 TOKENS = [1, 9, 33, 7, 60, 12, 5, 41, 22, 17]
@@ -117,6 +119,18 @@ def test_the_foundation_is_the_same_file_for_every_context_and_export(tiny: Tiny
     made = export_base(other, tmp_path)
     assert made.foundation.read_bytes() == tiny.foundation.read_bytes()
     assert made.program != tiny.base_program
+
+
+def test_contexts_of_512_and_8192_tokens_share_one_foundation(tmp_path: Path) -> None:
+    save_llama(tmp_path, num_hidden_layers=1, max_position_embeddings=8192)
+    made = {}
+    with read_base(tmp_path) as checkpoint:
+        for context in (512, 8192):
+            (tmp_path / str(context)).mkdir()
+            made[context] = export_base(Job(checkpoint, Recipe(), context, lambda _: None), tmp_path / str(context))
+    assert Digest.of_file(made[512].foundation) == Digest.of_file(made[8192].foundation)
+    assert made[512].kv_cache_bytes == 2 * 512 * 2 * 8 * 4
+    assert made[8192].kv_cache_bytes == 16 * made[512].kv_cache_bytes
 
 
 def test_every_external_key_certifies_its_content_and_is_in_the_foundation(tiny: Tiny) -> None:
