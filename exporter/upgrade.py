@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.foundation import ExportOptions, record_foundation, tensors_of
+from exporter.foundation import ExportOptions, check_room, record_foundation, tensors_of
 from exporter.linker import Linker, card_of
 from exporter.publish import PublishOptions
 from exporter.quiet import quiet
@@ -144,6 +144,7 @@ def _export(
     after = found
     torch_export = load_exporter("foundation upgrade", progress)
     with open_source(registry, found, target.options.base, progress) as source:
+        check_room(registry.home, source.tensors, target.recipe)
         for like in sorted(missing, key=lambda each: bool(each.structure["modules"])):
             if _find(registry, after, like, target.recipe) is not None:  # the export that this one waited for
                 continue
