@@ -105,5 +105,5 @@ def _read(path: Path) -> dict[str, Stamp]:
     try:
         table = json.loads(path.read_bytes())
         return {hex_: (int(a), int(b), int(c), int(d)) for hex_, (a, b, c, d) in table.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return {}

@@ -37,5 +37,5 @@ class Uses:
         try:
             table = json.loads(self._path.read_bytes())
             return {str(name): float(value) for name, value in table.items() if math.isfinite(value)}
-        except (OSError, ValueError, TypeError, AttributeError, OverflowError):
+        except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             return {}

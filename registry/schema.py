@@ -64,10 +64,13 @@ def upgrade(database: Database) -> str:
 def backup(database: Database, target: Path) -> None:
     """Write a copy of an SQLite database as one transaction left it, while others read and write; durable when it ends.
 
-    Raises Conflict when the target exists, InputError for PostgreSQL, which has its own tools.
+    Raises Conflict when the target exists, InputError for a directory that is not there and for PostgreSQL, which has
+    its own tools.
     """
     if database.engine.dialect.name != "sqlite":
         raise InputError(f"{database.name} is a server's", hint="pg_dump makes its backup")
+    if not target.parent.is_dir():
+        raise InputError(f"{target.parent} is not a directory", hint="make it first, or name a file elsewhere")
     if target.exists():
         raise Conflict(f"{target} exists", hint="give each backup a name of its own", path=str(target))
     with files.translated(target), translated(database.name):

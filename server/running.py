@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 
 from registry.service import Registry
 from server.api import create_app
+from server.heads import BoundedHeads
 from server.observed import log_line
 from server.settings import Settings
 
@@ -32,6 +33,7 @@ def config(app: ASGIApp) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         lifespan="off",
+        http=BoundedHeads,
         ws="none",
         proxy_headers=False,
         timeout_keep_alive=_IDLE,

@@ -25,22 +25,23 @@ _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @click.command(cls=Verb)
-@click.argument("ref", metavar="DIGEST|NAME@V|FILE")
+@click.argument("ref", metavar="DIGEST|NAME|NAME@V|FILE")
 @pass_app
 def trace(app: App, ref: str) -> None:
     """Say what a digest, a version or a file is, and who was offered it.
 
-    Also what it was made from, and every channel, release and manifest that ever offered it, with the dates.
+    A name is an adapter's, for its newest version, or a foundation's. Also what it was made from, and every channel,
+    release and manifest that ever offered it, with the dates.
     """
     registry = app.registry()
-    found = registry.keeper().trace(_target(app, ref))
+    found = registry.keeper().trace(_target(app, registry, ref))
     names = {digest: documents.names_of(registry.foundation_names(), digest) for digest in _foundations(found)}
     document = _document(registry, found, names)
     app.answer(document, _text(document))
 
 
-def _target(app: App, ref: str) -> str | Digest:
-    """What the word means: a digest with or without `sha256:`, a file's content, else a version."""
+def _target(app: App, registry: Registry, ref: str) -> str | Digest:
+    """What the word means: a digest with or without `sha256:`, a file's content, a foundation's name, or a version."""
     if ref.startswith("sha256:"):
         return Digest.parse(ref)
     if _HEX.fullmatch(ref):
@@ -52,7 +53,8 @@ def _target(app: App, ref: str) -> str | Digest:
             return Digest.of_file(path, progress.bytes)
     if "/" in ref or path.is_dir():
         raise NotFound(f"{ref}: no such file", hint="give a file, a digest, or NAME@VERSION")
-    return ref
+    foundation = registry.foundation_names().get(ref)
+    return foundation if foundation and ref not in registry.adapters() else ref
 
 
 def _foundations(found: Trace) -> set[Digest]:

@@ -6,6 +6,7 @@ import pytest
 
 from device.checks import Checks
 from device.store import DeviceStore
+from device.uses import Uses
 from registry.digest import Descriptor
 
 DATA = b"some bytes of a foundation"
@@ -85,3 +86,11 @@ def test_found_damage_is_not_forgotten_by_the_next_process(store):
 def test_a_damaged_memory_of_checks_costs_time_only(store, blob, content):
     (store.root / "checked.json").write_bytes(content)
     assert Checks(store).damage(blob) is None
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"a": [Infinity, 1, 1, 1]}', '{"a": 1}', "[" * 100_000, "\x00"])
+def test_a_damaged_table_of_checks_costs_time_only(store, blob, text):
+    (store.root / "checked.json").write_text(text)
+    assert Checks(store).damage(blob) is None
+    (store.root / "used.json").write_text(text)
+    assert Uses(store).last(blob.digest) == 0.0

@@ -98,7 +98,8 @@ def test_a_backup_never_takes_the_place_of_another_one(stock, tmp_path):
 
 
 def test_a_backup_into_nowhere_is_refused_without_a_traceback(stock, tmp_path):
-    assert refusal(stock.registry.home, "db", "backup", tmp_path / "absent" / "backup.db", code=8)
+    error = refusal(stock.registry.home, "db", "backup", tmp_path / "absent" / "backup.db", code=2)
+    assert error["message"] == f"{tmp_path / 'absent'} is not a directory"
 
 
 def test_a_backup_that_was_interrupted_is_made_again(stock, tmp_path):

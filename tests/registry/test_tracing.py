@@ -205,6 +205,8 @@ def test_the_command_takes_a_digest_a_version_and_a_file(registry, tmp_path):
     assert origin["foundation"]["name"] == "f1"
     assert origin["base"]["fingerprint"] == str(Digest.of(b"base"))
     assert origin["template"]["executorch"] == "1.5.1"
+    foundation = registry.foundation("f1").file.digest
+    assert answer(registry.home, "trace", "f1") == answer(registry.home, "trace", foundation)
     by_name = answer(registry.home, "trace", "pirate@1.0.1")
     assert (by_name["digest"], by_name["offered"]) == (None, by_file["offered"])
 

@@ -83,3 +83,11 @@ def test_only_loopback_addresses_are_this_machines_own(host, own):
 def test_an_address_is_written_as_clients_want_it():
     assert url("127.0.0.1", 80) == "http://127.0.0.1:80"
     assert url("::1", 80) == "http://[::1]:80"
+
+
+def test_headers_without_end_are_cut_off_and_nobody_else_notices(server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + b"GET / HTTP/1.1\r\nX: ")
+        with pytest.raises(ConnectionError):
+            connection.sendall(b"a" * (64 << 20))  # much more than the kernel holds between the two
+    assert server.get("/healthz", X_Long="a" * 50_000).status == 200
