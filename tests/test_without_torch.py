@@ -100,7 +100,7 @@ def test_an_export_makes_the_templates_that_it_is_asked_for(home):
 
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("r4", "'r4' is not a structure"), ("r4:q_prj", "no linear module of llama is named 'q_prj'")],
+    [("r4", "'r4' is not a structure"), ("r4:q_prj", "is named 'q_prj'")],
 )
 def test_a_structure_that_means_nothing_is_refused_in_words(home, bases, spec, message):
     for words in (
