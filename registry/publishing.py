@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -63,8 +63,11 @@ def insisting(record: Callable[[], PublishResult]) -> PublishResult:
     return record()
 
 
-def publish(change: Change, store: BlobStore, new: Publication) -> PublishResult:
-    """Record a publication. Raises Conflict ("immutable"), NotFound, IntegrityError (an export that varies)."""
+def publish(change: Change, store: BlobStore, new: Publication, *, even_revoked: bool = False) -> PublishResult:
+    """Record a publication. Raises Conflict ("immutable"), NotFound, IntegrityError (an export that varies).
+
+    A program that is revoked, under whatever name, is refused too, or with `even_revoked` recorded as such.
+    """
     template = foundations.template_id(change.session, new.template)
     if template is None:
         raise NotFound(
@@ -74,10 +77,29 @@ def publish(change: Change, store: BlobStore, new: Publication) -> PublishResult
     content.require(change, store, new.blobs())
     known = adapters.version(change.session, new.adapter, number)
     if known is not None:
-        return _add_to(change, new, known, template)
+        return _judged(change, _add_to(change, new, known, template), even_revoked=even_revoked)
     version = Version(new.adapter, number, new.source.digest, new.lineage, change.at, None)
     adapters.insert_version(change, version, new.source)
-    return PublishResult(version, _insert(change, new, version, template), "version")
+    made = PublishResult(version, _insert(change, new, version, template), "version")
+    return _judged(change, made, even_revoked=even_revoked)
+
+
+def _judged(change: Change, made: PublishResult, *, even_revoked: bool) -> PublishResult:
+    """What was recorded, revoked if its program is: devices know it by its digest alone."""
+    build = made.build
+    alike = adapters.builds_with(change.session, build.file.digest)
+    revoked = [each for each in alike if each.file == build.file and each.revoked is not None]
+    if made.outcome == "unchanged" or not revoked:
+        return made
+    reason, ref = str(revoked[0].revoked), f"{build.adapter}@{build.version}"
+    if not even_revoked:
+        raise Conflict(
+            f"{ref} is the same program as {revoked[0].adapter}@{revoked[0].version}, which is revoked: {reason}",
+            hint="devices were told never to run it: publish another one",
+        )
+    adapters.set_revoked(change, [build], reason)
+    change.record("adapter.revoke", ref, after={"reason": reason, "builds": [str(build.file.digest)]})
+    return replace(made, build=replace(build, revoked=reason))
 
 
 def standing(

@@ -333,7 +333,10 @@ class Registry:
             return withdrawing.yank(change, ref, None)
 
     def revoke(self, ref: str, reason: str, foundation: str | Digest | None = None) -> tuple[Build, ...]:
-        """Revoke a version's builds (on one foundation, or all); every channel that reaches one gets a new manifest."""
+        """Revoke a version's builds (on one foundation, or all); every channel that reaches one gets a new manifest.
+
+        Other builds of the same program are revoked with them: devices know it by its digest. Answers all of them.
+        """
         with self._change() as change:
             revoked = withdrawing.revoke(change, self.blobs, ref, reason, foundation)
         self._follow(f"{ref} is revoked")

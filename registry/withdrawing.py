@@ -28,7 +28,10 @@ def yank(change: Change, ref: str, reason: str | None) -> Version:
 def revoke(
     change: Change, store: BlobStore, ref: str, reason: str, foundation: str | Digest | None
 ) -> tuple[Build, ...]:
-    """Revoke a version's builds and issue the manifest of every channel that ever offered one; twice is once."""
+    """Revoke a version's builds and issue the manifest of every channel that ever offered one; twice is once.
+
+    Devices know a program by its digest alone, so whatever else is the same program is revoked with it. Answers all.
+    """
     if not reason:
         raise InputError("a revocation needs a reason", hint="say why, in a few words")
     session = change.session
@@ -37,12 +40,17 @@ def revoke(
     builds = adapters.builds(session, of.adapter, of.version, where)
     if not builds:
         raise NotFound(f"{of.adapter}@{of.version} has no build there", hint="see `ptdock adapter show`")
-    fresh = [build for build in builds if build.revoked is None]
+    programs = {build.file.digest: None for build in builds}
+    fresh = [build for digest in programs for build in _same(change, digest) if build.revoked is None]
     if fresh:
         adapters.set_revoked(change, fresh, reason)
-        digests = [str(build.file.digest) for build in fresh]
+        digests = [str(digest) for digest in dict.fromkeys(build.file.digest for build in fresh)]
         change.record("adapter.revoke", f"{of.adapter}@{of.version}", after={"reason": reason, "builds": digests})
         for name in sorted({name for build in fresh for name in channels.reaching(session, build)}):
             channel = lookup.channel(session, name)
             releasing.issue(change, store, channel, channel.arms)
-    return adapters.builds(session, of.adapter, of.version, where)
+    return tuple(build for digest in programs for build in _same(change, digest))
+
+
+def _same(change: Change, program: Digest) -> list[Build]:
+    return [build for build in adapters.builds_with(change.session, program) if build.file.digest == program]

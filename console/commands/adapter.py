@@ -97,8 +97,10 @@ def unyank(app: App, ref: str) -> None:
 def revoke(app: App, ref: str, reason: str, foundation: str | None) -> None:
     """Take a version away from devices at their next sync."""
     parse_reference(ref)
-    gone = app.registry().revoke(ref, reason, foundation)
-    app.answer(
-        {"ref": ref, "reason": reason, "builds": documents.builds(gone)},
-        f"revoked {render.bold(ref)} ({render.plural(len(gone), 'build')}): devices deactivate it at their next sync",
-    )
+    registry = app.registry()
+    version = registry.version(ref)
+    gone = registry.revoke(ref, reason, foundation)
+    others = sorted({f"{each.adapter}@{each.version}" for each in gone} - {f"{version.adapter}@{version.version}"})
+    text = f"revoked {render.bold(ref)} ({render.plural(len(gone), 'build')}): devices deactivate it at their next sync"
+    same = f"\nrevoked with it, as the same program: {', '.join(others)}" if others else ""
+    app.answer({"ref": ref, "reason": reason, "builds": documents.builds(gone), "same_program": others}, text + same)

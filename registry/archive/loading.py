@@ -205,7 +205,7 @@ class _Recorder:
             parts=saved.build.parts,
         )
         new.check()
-        result = publish(self._change, self._store, new)
+        result = publish(self._change, self._store, new, even_revoked=True)
         self.added["versions"] += result.outcome == "version"
         self.added["builds"] += result.outcome != "unchanged"
         self._withdraw(result, saved.build, of.version)

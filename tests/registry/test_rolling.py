@@ -386,6 +386,21 @@ def test_an_adapter_that_no_line_has_is_refused_even_where_holes_are_allowed(reg
     assert len(registry.releases()) == 1
 
 
+def test_a_revoked_program_is_revoked_under_every_name_and_never_published_again(shop, registry, stable, template):
+    shop.publish("buccaneer", template, "arr", "1.0.0")
+    gone = registry.revoke("buccaneer@1.0.0", "leaks")
+    assert sorted(each.adapter for each in gone) == ["buccaneer", "pirate"]
+    assert shop.manifest().revoked == (registry.builds("pirate@1.0.0")[0].file.digest,)
+    assert shop.sync().channels[0].adapters == {}
+    with pytest.raises(Conflict, match=r"is the same program as pirate@1\.0\.0, which is revoked: leaks"):
+        shop.publish("corsair", template, "arr", "1.0.0")
+    assert shop.publish("pirate", template, "arr", "1.0.0").outcome == "unchanged"
+    with pytest.raises(Conflict, match="revoked"):
+        stable.create(Contents(["pirate@1.0.0"]))
+    assert registry.adapters() == ("buccaneer", "json", "pirate")
+    assert registry.verify(fast=True).clean
+
+
 def test_what_is_revoked_everywhere_is_refused_by_that_name(registry, stable):
     registry.revoke("pirate@1.0.0", "leaks")
     with pytest.raises(Conflict, match=r"pirate@1\.0\.0 is revoked: leaks"):
