@@ -67,8 +67,8 @@ class Composed:
 def compose(session: Session, store: BlobStore, contents: Contents, number: int) -> Composed:
     """The release that these contents make.
 
-    Raises Conflict for yanked versions and for holes that are not allowed (with `values["matrix"]`), NotFound for what
-    is not recorded, InputError for contents that can never be a release.
+    Raises Conflict for yanked and revoked versions and for holes that are not allowed (with `values["matrix"]`), NotFound
+    for what is not recorded, InputError for contents that can never be a release.
     """
     asked = _Asked(session, store, contents)
     wanted = asked.wanted()
@@ -85,6 +85,7 @@ def compose(session: Session, store: BlobStore, contents: Contents, number: int)
         lines=tuple(write_line(line, parts[line.foundation]) for line in lines),
         holes=len({frozenset(line.builds) for line in lines}) > 1,
     )
+    wire.ReleaseDocument.from_bytes(document.to_bytes())  # what nobody could read is never recorded
     return Composed(document, lines, tuple(sorted(each.ref for each in wanted)))
 
 
@@ -115,6 +116,8 @@ class _Asked:
         A line's own needs go before those for every line, which go before those of the base.
         """
         general = self._contents.needs
+        if self._contents.lines is not None and not self._contents.lines:
+            raise InputError("a release has at least one line", hint="name a foundation: --line NAME")
         if self._contents.lines is not None:
             specs = [(lookup.foundation_digest(self._session, s.foundation), s.needs) for s in self._contents.lines]
             return {foundation: needs.over(general) for foundation, needs in specs}

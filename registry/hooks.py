@@ -62,6 +62,11 @@ class Hooks:
         table = {name: list(each) for name, each in sorted(commands.items()) if each}
         files.replace(self._path, canonical.dumps({"schema": SCHEMA, "critical": [], "on_release": table}))
 
+    def forget(self, channel: str) -> None:
+        """Let a channel, and whatever has its name later, run nothing."""
+        if self.get(channel):
+            self.set(channel, "")
+
     def run(self, channel: str, document: Mapping[str, Any]) -> Outcome | None:
         """Run a channel's command with a document on its standard input; None when it has none. Never raises."""
         words = self.get(channel)

@@ -93,7 +93,9 @@ def issue(
         revoked=channels.revoked(session, channel.name, offered),
         log_head=head,
     )
-    file = store.put_bytes(manifest.to_bytes())
+    data = manifest.to_bytes()
+    Manifest.from_bytes(data)  # what no device could read is never issued
+    file = store.put_bytes(data)
     content.require(change, store, [file])
     channels.insert_manifest(change, manifest, file, head)
     return replace(channel, sequence=manifest.sequence, arms=arms), file

@@ -50,6 +50,7 @@ from registry.database import SCHEMA, Database
 from registry.digest import Descriptor, Digest
 from registry.engines import database_url
 from registry.errors import InputError, PtdockError, Unavailable
+from registry.hooks import Hooks
 from registry.keeper import Keeper
 from registry.names import check_name
 from registry.published import newest_root
@@ -352,9 +353,10 @@ class Registry:
             return releasing.create_channel(change, name, checked)
 
     def delete_channel(self, name: str) -> None:
-        """Withdraw a channel from the site; its manifests and its sequence are kept. Raises NotFound."""
+        """Withdraw a channel from the site; its manifests and sequence are kept, its hook is not. Raises NotFound."""
         with self._change() as change:
             releasing.delete_channel(change, self.blobs, name)
+        Hooks(self.home).forget(name)
         self._follow(f"channel {name!r} is deleted")
 
     def channel(self, name: str) -> Channel:
@@ -462,7 +464,7 @@ class Registry:
             self.refresh_site()
         except PtdockError as error:
             wait = "remove the cause, then write the site: `ptdock keys refresh`"
-            hint = wait if isinstance(error, Unavailable) else error.hint
+            hint = wait if isinstance(error, Unavailable) else error.hint or wait
             raise type(error)(
                 f"{done}, but the site was not written: {error.message}",
                 hint=f"do not repeat the command: {hint}",

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from registry.service import Registry
 
 
+_DIGITS = 18  # of a number that every reader holds
+
+
 @click.group(cls=Noun)
 def release() -> None:
     """Immutable, numbered sets of builds that channels offer."""
@@ -36,8 +39,8 @@ def _app_build(_context: click.Context, _option: click.Parameter, values: tuple[
     found = {}
     for value in values:
         platform, equals, build = value.partition("=")
-        if not (platform and equals and build.isascii() and build.isdecimal()):
-            raise click.BadParameter(f"{value!r} is not an app's build: write android=512")
+        if not (platform and equals and build.isascii() and build.isdecimal() and len(build) <= _DIGITS):
+            raise click.BadParameter(f"{value[:100]!r} is not an app's build: write android=512")
         found[platform] = int(build)
     return found
 

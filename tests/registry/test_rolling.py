@@ -378,6 +378,29 @@ def test_of_two_changes_of_what_is_live_the_second_is_refused(registry, stable):
     assert sorted(each.name for each in document(registry, 3).lines[0].adapters) == ["json"]
 
 
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (Contents(["json@1.0.0"], needs=Needs(app={"android": 1 << 63})), "min_build: expected an integer"),
+        (Contents(["json@1.0.0"], needs=Needs(ram_bytes=1 << 63)), "ram_bytes: expected an integer"),
+        (Contents(["json@1.0.0"], []), "a release has at least one line"),
+    ],
+)
+def test_a_release_that_nobody_could_read_is_never_recorded(registry, stable, contents, message):
+    for verb in (stable.preview, stable.create):
+        with pytest.raises(InputError, match=message):
+            verb(contents)
+    assert len(registry.releases()) == 1
+    assert registry.verify(fast=True).clean
+
+
+def test_a_hook_goes_with_its_channel(registry, stable):
+    stable.hooks.set("stable", "cat")
+    registry.delete_channel("stable")
+    registry.create_channel("stable")
+    assert registry.rollout("stable").create(Contents(["json@1.0.0"])).hook is None
+
+
 def test_an_adapter_that_no_line_has_is_refused_even_where_holes_are_allowed(registry, stable, shop):
     second_line(shop)
     for refs in (["json@1.0.0", "pirate@1.0.0"], ["json@1.0.0"]):
