@@ -67,8 +67,8 @@ class Composed:
 def compose(session: Session, store: BlobStore, contents: Contents, number: int) -> Composed:
     """The release that these contents make.
 
-    Raises Conflict for yanked and revoked versions and for holes that are not allowed (with `values["matrix"]`), NotFound
-    for what is not recorded, InputError for contents that can never be a release.
+    Raises Conflict for yanked and revoked versions and for holes that are not allowed (with `values["matrix"]`),
+    NotFound for what is not recorded, InputError for contents that can never be a release.
     """
     asked = _Asked(session, store, contents)
     wanted = asked.wanted()
