@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# A shell that starts the tests in the background lets them ignore SIGINT, and what they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no fault of the code: examples are the same each time, and none is judged by the clock.
 settings.register_profile("ptdock", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
