@@ -54,6 +54,14 @@ def sync(source: Source, channels: Sequence[str], directory: Path, options: Opti
         return _Sync(source, store, options or Options()).run(list(dict.fromkeys(channels)))
 
 
+_TODO = {
+    "older": "if the registry was restored from a backup, its owner goes past what was published: channel advance",
+    "expired": "the registry has to sign again: keys refresh, daily, and site publish; is this device's clock right?",
+    "no-line": "a newer app may run it, or a release with a line for this device",
+    "no-room": "free some space, or let --delete-first give up what runs",
+}
+
+
 @dataclass(slots=True)
 class _Sync:
     """One sync under the directory's lock."""
@@ -244,5 +252,6 @@ def _installed_executorch() -> str | None:
 
 def _refusal(reason: Reason) -> PtdockError:
     kind = IntegrityError if reason.code in ATTACKS else Unavailable
-    hint = "what was active still is"
+    todo = _TODO.get(reason.code)
+    hint = f"{todo}; what was active still is" if todo else "what was active still is"
     return kind(f"channel {reason.channel}: {reason.text}", hint=hint, reason=reason.code)

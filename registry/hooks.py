@@ -18,7 +18,7 @@ from typing import Any
 
 from registry import canonical, files
 from registry.documents import SCHEMA, opened
-from registry.errors import InputError
+from registry.errors import FormatError, InputError, IntegrityError
 
 _SECONDS = 300
 _SHOWN = 4000  # characters of output that are kept: the last ones
@@ -95,5 +95,11 @@ class Hooks:
         except FileNotFoundError:
             return {}
         known = "schema critical on_release"
-        fields = opened(data, what="hooks.json", known=known, limit=1 << 20).object("on_release")
-        return {channel: tuple(map(str, fields.items(channel))) for channel in fields.keys()}  # noqa: SIM118 - not a dict
+        try:
+            fields = opened(data, what="hooks.json", known=known, limit=1 << 20).object("on_release")
+            return {channel: tuple(map(str, fields.items(channel))) for channel in fields.keys()}  # noqa: SIM118 - not a dict
+        except FormatError as error:
+            raise IntegrityError(
+                f"{self._path} is damaged: {error.message}",
+                hint="delete that one file, and set the hooks again: channel set NAME --on-release COMMAND",
+            ) from error

@@ -30,8 +30,8 @@ from registry.catalog.log import Change
 from registry.composing import Composed, Contents, compose
 from registry.database import Database
 from registry.digest import Descriptor, Digest
-from registry.errors import Conflict, NotFound
-from registry.hooks import Hooks
+from registry.errors import Conflict, IntegrityError, NotFound
+from registry.hooks import Hooks, Outcome
 from registry.manifest import WHOLE, Arm, Manifest
 from registry.names import check_name
 from registry.release import ReleaseDocument
@@ -266,8 +266,11 @@ class Rollout:
 
     def _told(self, event: str, result: ReleaseResult) -> ReleaseResult:
         """Run the hook, and say how it ended."""
-        if not self.hooks.get(self.channel):
-            return result
+        try:
+            if not self.hooks.get(self.channel):
+                return result
+        except IntegrityError as error:  # what is offered stays so, whatever became of the hook
+            return result.after(Outcome(("on_release",), None, f"{error.message}; {error.hint}"))
         document = {
             "schema": 1,
             "event": event,

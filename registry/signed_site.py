@@ -29,7 +29,7 @@ from registry.published import TIMESTAMP, signed_version
 from registry.releasing import issue
 from registry.signing import ceremony
 from registry.signing.ceremony import RootKeys
-from registry.signing.store import Elsewhere, KeyStore
+from registry.signing.store import Elsewhere, KeyStore, own
 from registry.signing.tree import signed
 from registry.site import Changes, Directory, Target, Tree, manifest_path
 
@@ -169,7 +169,9 @@ class SignedSite:
         return site.tree(map(read, current), map(read, earlier), read, now=self._now())
 
     def _write(self, target: Target, *, above: int = 0) -> Changes:
-        tree = signed(self.store, self._tree(), now=self._now(), above=above)
+        tree = self._tree()
+        with own(self.store.directory):
+            tree = signed(self.store, tree, now=self._now(), above=above)
         return site.publish(tree, target, self._blobs)
 
     def _refuse_development(self, target: Target) -> None:

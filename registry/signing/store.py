@@ -13,7 +13,8 @@ changes anything here holds the site's lock.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from securesystemslib.signer import Key, Signer, SSlibKey
 
 from registry import canonical, files
 from registry.documents import SCHEMA, opened
-from registry.errors import IntegrityError, NotFound
+from registry.errors import FormatError, IntegrityError, NotFound
 from registry.signing.keys import file_uri, generate, open_signer, write_private
 from registry.signing.metadata import ONLINE, Keys, Online, expires, follows, keys_of, parse_root, version
 
@@ -57,6 +58,17 @@ class RoleStatus:
         return None if self.expires is None else (self.expires - now) / _DAY
 
 
+@contextmanager
+def own(directory: Path) -> Iterator[None]:
+    """Say of a damaged document of this directory where it is and what brings it back."""
+    try:
+        yield
+    except FormatError as error:
+        raise IntegrityError(
+            f"{directory} is damaged: {error.message}", hint=f"restore {directory} from a backup of the home"
+        ) from error
+
+
 class KeyStore:
     """A registry's keys; `directory` need not exist yet."""
 
@@ -81,7 +93,9 @@ class KeyStore:
     @property
     def keys(self) -> Keys:
         """The public keys that the newest root names."""
-        return keys_of(parse_root(self.root))
+        root = self.root
+        with own(self.directory):
+            return keys_of(parse_root(root))
 
     @property
     def light_key(self) -> bytes:
@@ -169,6 +183,10 @@ class KeyStore:
 
     def status(self) -> list[RoleStatus]:
         """Every role: keys, threshold, version and expiry."""
+        with own(self.directory):
+            return self._status()
+
+    def _status(self) -> list[RoleStatus]:
         keys, online = self.keys, self.online()
         documents = {role: getattr(online, role) if online else None for role in ONLINE} | {"light": None}
         signing = [_status(role, (keys.online[role],), 1, document) for role, document in documents.items()]
@@ -179,8 +197,10 @@ class KeyStore:
         path = self.directory / "keys.json"
         if not path.exists():
             return {}
-        fields = opened(path.read_bytes(), what="keys.json", known="schema critical uris", limit=1 << 20).object("uris")
-        return {keyid: fields.label(keyid) for keyid in fields.keys()}  # noqa: SIM118 - not a dict
+        with own(self.directory):
+            fields = opened(path.read_bytes(), what="keys.json", known="schema critical uris", limit=1 << 20)
+            uris = fields.object("uris")
+            return {keyid: uris.label(keyid) for keyid in uris.keys()}  # noqa: SIM118 - not a dict
 
     def _generated(self, role: str) -> Elsewhere:
         private, key = generate(role)

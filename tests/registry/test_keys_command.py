@@ -111,6 +111,16 @@ def test_a_lost_online_key_is_told_with_what_takes_its_place(home, tmp_path):
     assert answer(home, "site", "publish", tmp_path / "www")["written"]
 
 
+@pytest.mark.parametrize(
+    "name", ["keys.json", "metadata/1.root.json", "metadata/timestamp.json", "metadata/1.targets.json"]
+)
+def test_damaged_keys_are_told_with_where_they_are(home, name):
+    (home / "keys" / name).write_text("garbage")
+    error = refusal(home, "release", "halt", "--channel", "stable", code=7)
+    assert f"{home / 'keys'} is damaged" in error["message"]
+    assert f"restore {home / 'keys'} from a backup" in error["hint"]
+
+
 def test_the_root_itself_is_rotated_to_another_place(home, shop, tmp_path, word):
     (key,) = initialised(home, tmp_path, word)["root_keys"]
     chosen = ("--root-key", key, "--passphrase-file", word)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from registry.composing import Contents, LineSpec
-from registry.errors import Conflict, InputError, NotFound
+from registry.errors import Conflict, InputError, IntegrityError, NotFound
 from registry.lines import Needs
 from registry.manifest import Arm
 from registry.release import ReleaseDocument
@@ -392,6 +392,15 @@ def test_a_release_that_nobody_could_read_is_never_recorded(registry, stable, co
             verb(contents)
     assert len(registry.releases()) == 1
     assert registry.verify(fast=True).clean
+
+
+def test_a_damaged_table_of_hooks_hides_no_release(registry, stable):
+    (registry.home / "hooks.json").write_text("{")
+    result = stable.create(Contents(["json@1.0.0"]))
+    assert result.manifest is not None
+    assert "delete that one file" in result.hook.output
+    with pytest.raises(IntegrityError, match=r"hooks\.json is damaged"):
+        stable.hooks.set("stable", "cat")
 
 
 def test_a_hook_goes_with_its_channel(registry, stable):
