@@ -17,6 +17,7 @@ class Proxy:
     breaks: int = 0
     after: int = 0
     broken: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _listener: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
 
     @property
@@ -37,16 +38,23 @@ class Proxy:
     def _pass(self, source: socket.socket, to: socket.socket, left: list[int] | None) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
-                if left is not None:
-                    left[0] -= len(data)
-                    if left[0] < 0:
-                        self.breaks -= 1
-                        self.broken += 1
-                        break
+                if left is not None and self._breaks(left, len(data)):
+                    break
                 to.sendall(data)
         for each in (source, to):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+    def _breaks(self, left: list[int], size: int) -> bool:
+        """Whether a connection ends here. Several may be due at once, and use up only what is there."""
+        with self._lock:
+            left[0] -= size
+            if left[0] >= 0 or self.breaks <= 0:
+                return False
+            left[0] = 1 << 62  # the other direction ends with this one
+            self.breaks -= 1
+            self.broken += 1
+            return True
 
     def close(self) -> None:
         """Take no more connections."""
