@@ -1,6 +1,7 @@
 import os
 import signal
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -292,7 +293,8 @@ def test_a_collector_beside_publishers_takes_nothing_from_them(stock, registry):
     template = registry.templates(registry.foundation("f1").file.digest)[1]
     failures: list[PtdockError] = []
     deleted: list[Descriptor] = []
-    stop = threading.Event()
+    published = {"one": 0, "two": 0}
+    stop, late = threading.Event(), time.monotonic() + 60  # until then they go on, for the collector to come in between
 
     def collect() -> None:
         own = at(registry, NOW)
@@ -306,12 +308,14 @@ def test_a_collector_beside_publishers_takes_nothing_from_them(stock, registry):
     def publish(name: str) -> None:
         own = Stock(at(registry, NOW), stock.pair)
         try:
-            for number in range(12):
+            while published[name] < 12 or (not deleted and time.monotonic() < late):
+                number = published[name]
                 insisting(lambda number=number: own.publish(name, template, f"{name} {number}", f"1.0.{number}"))
+                published[name] += 1
         except PtdockError as error:
             failures.append(error)
 
-    publishers = [threading.Thread(target=publish, args=(name,)) for name in ("one", "two")]
+    publishers = [threading.Thread(target=publish, args=(name,)) for name in published]
     collector = threading.Thread(target=collect)
     for thread in (collector, *publishers):
         thread.start()
@@ -321,7 +325,7 @@ def test_a_collector_beside_publishers_takes_nothing_from_them(stock, registry):
     collector.join()
 
     assert failures == []
-    assert [len(registry.versions(name)) for name in ("one", "two")] == [12, 12]
+    assert {name: len(registry.versions(name)) for name in published} == published
     report = registry.verify()
     assert report.clean, report.damage
     assert deleted, "the collector never came in between"
