@@ -1,4 +1,4 @@
-"""What quantizing costs a real model: SmolLM2-135M-Instruct in 8da4w beside fp32, both in ExecuTorch's runtime."""
+"""On a real model, SmolLM2-135M-Instruct: relinking is a full export, and what quantizing costs in the runtime."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ import torch
 from tokenizers import Tokenizer
 from torch.nn import functional
 
+from exporter.base import read_base
+from exporter.export import Job, export_adapter
 from exporter.foundation import ExportOptions, export_foundation
+from exporter.linker import Gate, Linker
 from exporter.perplexity import text_ids
+from exporter.publish import PublishOptions, publish
 from exporter.recipe import Quantization, recipe_of
 from exporter.session import Session
 from registry import canonical
+from registry.digest import Digest
 from registry.service import Registry
 
-CHECKPOINT = Path(__file__).resolve().parents[2] / "build" / "smollm2"
+BUILD = Path(__file__).resolve().parents[2] / "build"
+CHECKPOINT = BUILD / "smollm2"
 CHAT = (
     "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
     "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
@@ -90,3 +96,20 @@ def test_greedy_texts_begin_alike_and_part_after_a_while(registry: Registry, ses
     assert texts["fp32"] == "The capital of France is Paris."
     assert texts["8da4w"].startswith("The capital of France is Paris")
     assert registry.foundation("8da4w").file.size < registry.foundation("fp32").file.size / 5
+
+
+@pytest.mark.slow
+def test_a_relinked_adapter_is_its_full_export_byte_for_byte(registry: Registry) -> None:
+    """The demo's adapters: pirate makes the template, json is relinked through it."""
+    for name in ("pirate", "json"):
+        publish(registry, BUILD / "adapters" / name, PublishOptions("fp32", name))
+    linker = Linker(registry, registry.foundation("fp32"))
+    folded = linker.fold(linker.check(BUILD / "adapters" / "json", Gate()).accept())
+    tensors = {
+        name: torch.frombuffer(bytearray(factor.data), dtype=torch.float32).view(factor.shape)
+        for name, factor in folded.tensors.items()
+    }
+    job = Job(read_base(CHECKPOINT), RECIPES["fp32"], 512, lambda _: None)
+    relinked = registry.build("json@1.0.0").file.digest
+    assert registry.build("pirate@1.0.0").template == registry.build("json@1.0.0").template
+    assert Digest.of(export_adapter(job, folded.structure, tensors)) == relinked
