@@ -37,18 +37,7 @@ def foundation(found: Foundation, names: Sequence[str], name: str | None = None)
 
 def tensors(found: Foundation) -> list[dict[str, Any]]:
     """A foundation's tensor table."""
-    return [
-        {
-            "key": tensor.key,
-            "names": list(tensor.names),
-            "digest": str(tensor.digest),
-            "size": tensor.size,
-            "offset": tensor.offset,
-            "dtype": tensor.dtype,
-            "shape": list(tensor.shape),
-        }
-        for tensor in found.tensors
-    ]
+    return [tensor.to_json() for tensor in found.tensors]
 
 
 def template(made: Template, description: str) -> dict[str, Any]:

@@ -60,6 +60,18 @@ class ExternalTensor:
     dtype: str
     shape: tuple[int, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """As documents list it."""
+        return {
+            "key": self.key,
+            "names": list(self.names),
+            "digest": str(self.digest),
+            "size": self.size,
+            "offset": self.offset,
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Foundation:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from registry import collecting, files
 from registry.artifacts import PublishResult, Template
-from registry.blobs import BlobStore
+from registry.blobs import BlobStore, open_source
 from registry.catalog import foundations
 from registry.catalog.log import Change
 from registry.catalog.matrix import Coverage, coverage
@@ -121,7 +121,7 @@ class Keeper:
         """Take an archive in, whole or not at all; twice is once. See registry.archive.loading."""
         from registry.archive import loading, tar  # noqa: PLC0415 - every publish would pay for it
 
-        with tar.open_archive(path) as file:
+        with open_source(path) as file:
             members = tar.open_members(file, path)
             contents = loading.read_contents(members)
             loading.store_blobs(self._blobs, members, contents, self._home, progress)

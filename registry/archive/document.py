@@ -84,18 +84,7 @@ def _foundation(saved: SavedFoundation) -> dict[str, Any]:
         "modules": found.modules.to_json(),
         "recipes": [dict(recipe) for recipe in saved.recipes],
         "names": list(saved.names),
-        "tensors": [
-            {
-                "key": tensor.key,
-                "names": list(tensor.names),
-                "digest": str(tensor.digest),
-                "size": tensor.size,
-                "offset": tensor.offset,
-                "dtype": tensor.dtype,
-                "shape": list(tensor.shape),
-            }
-            for tensor in found.tensors
-        ],
+        "tensors": [tensor.to_json() for tensor in found.tensors],
     }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from registry.digest import CHUNK, Descriptor, Digest
-from registry.errors import FormatError, InputError
+from registry.errors import FormatError
 
 LAYOUT = "oci-layout"
 INDEX = "index.json"
@@ -139,13 +139,3 @@ class _Guarded:
     def tell(self) -> int:
         """As of the file."""
         return self._file.tell()
-
-
-def open_archive(path: Path) -> BinaryIO:
-    """The file, to be read. Raises InputError when there is none."""
-    try:
-        return open(path, "rb")
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
-        raise InputError(
-            f"{path} is not a readable file", hint="check the path and its owner", path=str(path)
-        ) from error

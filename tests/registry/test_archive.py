@@ -18,7 +18,8 @@ from registry import canonical
 from registry.archive.contents import Contents
 from registry.archive.document import from_bytes, to_bytes
 from registry.archive.saving import select
-from registry.archive.tar import open_archive, open_members
+from registry.archive.tar import open_members
+from registry.blobs import open_source
 from registry.digest import Descriptor, Digest
 from registry.errors import Conflict, FormatError, InputError, IntegrityError, NotFound, PtdockError
 from registry.service import Registry
@@ -493,7 +494,7 @@ def test_the_file_is_an_image_layout_that_oci_tools_can_read(archive):
 
 
 def test_members_are_found_without_being_read(archive):
-    with open_archive(archive) as file:
+    with open_source(archive) as file:
         members = open_members(file, archive)
         found = Descriptor(Digest.of(b"{}"), 2)
         assert found in members
