@@ -14,7 +14,6 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from registry.health import CODES, MOST
 from server.problems import MEDIA_TYPE
 from server.reading import NAME
 
@@ -56,10 +55,15 @@ def asked(media_type: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a verb that needs a token, and its answer."""
     inline = json.loads(json.dumps(schema).replace("#/$defs/", _COMPONENT))
     return {
-        "requestBody": {"required": True, "content": {media_type: {"schema": inline}}},
+        **body(inline, media_type),
         "responses": {"200": found({"type": "object"}, "What was recorded.")[200]},
         "security": [{"token": []}],
     }
+
+
+def body(schema: Mapping[str, Any], media_type: str = "application/json") -> dict[str, Any]:
+    """The body that a route reads."""
+    return {"requestBody": {"required": True, "content": {media_type: {"schema": dict(schema)}}}}
 
 
 def component(name: str) -> dict[str, Any]:
@@ -87,29 +91,8 @@ _QUESTION = {
         "delete_first": {"type": "boolean", "default": False},
     },
 }
-_REPORT = {
-    "type": "object",
-    "required": ["channel", "release", "code"],
-    "additionalProperties": False,
-    "properties": {
-        "channel": {"type": "string", "pattern": NAME},
-        "release": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
-        "code": {"enum": sorted(CODES)},
-    },
-}
-_REPORTS = {
-    "type": "object",
-    "required": ["schema", "id", "reports"],
-    "additionalProperties": False,
-    "properties": {
-        "schema": {"const": 1},
-        "id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
-        "reports": {"type": "array", "minItems": 1, "maxItems": MOST, "items": _REPORT},
-    },
-}
-HEALTH = {"requestBody": {"required": True, "content": {"application/json": {"schema": _REPORTS}}}}
 PLAN = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": _QUESTION}}},
+    **body(_QUESTION),
     "responses": {"200": found(component("plan"), "The plan.")[200]},
 }
 

@@ -62,6 +62,13 @@ class Reports(BaseModel):
     reports: Annotated[list[Report], Field(min_length=1, max_length=MOST)]
 
 
+def _schema() -> dict[str, Any]:
+    """The body's JSON Schema in one piece."""
+    schema = Reports.model_json_schema()
+    schema["properties"]["reports"]["items"] = schema.pop("$defs")["Report"]
+    return schema
+
+
 class Health:
     """Counts reports, each id's of a release and code once."""
 
@@ -118,7 +125,7 @@ def health_routes(health: Health, guard: Guard) -> APIRouter:
     router = APIRouter()
     responses = {204: {"description": "Heard."}, **documents.refusals(400, 413, 415, 422)}
 
-    @router.post("/v1/health", openapi_extra=documents.HEALTH, responses=responses, response_class=Response)
+    @router.post("/v1/health", openapi_extra=documents.body(_schema()), responses=responses, response_class=Response)
     async def report(request: Request) -> Response:
         """Say what became of a device's syncs: typed codes, and an id that tells nobody who it is."""
         said = model_of(await read_body(request, _LIMIT), Reports, "the report")
