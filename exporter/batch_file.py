@@ -49,9 +49,7 @@ def read_batch(path: Path, defaults: PublishOptions) -> tuple[Entry, ...]:
         raise InputError(f"{path}: {error.strerror}", hint=_EXAMPLE) from None
     entries = tuple(_entry(path, number, line, defaults) for number, line in enumerate(lines, 1) if line.strip())
     if not entries:
-        raise FormatError(
-            f"{path}: no adapter in it", hint='a line reads {"directory": "runs/pirate", "name": "pirate"}'
-        )
+        raise FormatError(f"{path}: no adapter in it", hint=_EXAMPLE)
     return entries
 
 

@@ -12,6 +12,7 @@ import click
 
 from console import documents, render
 from console.app import App, pass_app
+from console.templates import template_document
 from console.verbs import Verb
 from registry.digest import Digest
 from registry.errors import NotFound
@@ -83,9 +84,7 @@ def _origin(origin: Origin, names: Mapping[Digest, Sequence[str]]) -> dict[str, 
     if origin.build is not None:
         document["build"] = documents.build(origin.build)
     if template is not None:
-        from exporter.structure import Structure
-
-        document["template"] = documents.template(template, Structure.from_json(template.structure).describe())
+        document["template"] = template_document(template)
     if foundation is not None:
         document["foundation"] = documents.foundation(foundation, names[foundation.file.digest])
     document["base"] = {"fingerprint": str(base.fingerprint), "hint": base.hint}

@@ -49,12 +49,15 @@ def upgrade(running: click.Context, app: App, name: str, base: Path | None, *, r
             steps.append(step)
             if step.outcome in {"skipped", "refused"}:
                 progress.note(f"{step.outcome}  {step.ref}: {render.clean(step.reason)}")
-    app.answer(_document(registry, name, done, steps), _text(name, done, steps))
-    if any(step.outcome == "refused" for step in steps):
+    counts: Counter[str] = Counter(step.outcome for step in steps)
+    app.answer(_document(registry, name, done, steps, counts), _text(name, done, counts))
+    if counts["refused"]:
         running.exit(AdapterRefused.exit_code)
 
 
-def _document(registry: Registry, name: str, done: Upgraded, steps: Sequence[Step]) -> dict[str, Any]:
+def _document(
+    registry: Registry, name: str, done: Upgraded, steps: Sequence[Step], counts: Counter[str]
+) -> dict[str, Any]:
     names = documents.names_of(registry.foundation_names(), done.after.file.digest)
     return {
         **documents.foundation(done.after, names, name if name in names else None),
@@ -65,7 +68,7 @@ def _document(registry: Registry, name: str, done: Upgraded, steps: Sequence[Ste
             {**template_document(each.template), "before": each.before.executorch, "made": _made(each)}
             for each in done.templates
         ],
-        **{outcome: sum(step.outcome == outcome for step in steps) for outcome in _OUTCOMES},
+        **{outcome: counts[outcome] for outcome in _OUTCOMES},
         "adapters": [step_document(step) for step in steps],
     }
 
@@ -77,12 +80,11 @@ def _made(each: Renewed) -> str:
     return "exported" if each.fresh else "known"
 
 
-def _text(name: str, done: Upgraded, steps: Sequence[Step]) -> str:
+def _text(name: str, done: Upgraded, counts: Counter[str]) -> str:
     if not done.templates:
         return f"{render.good(name)} is up to date: ExecuTorch {done.executorch} made all of its programs"
     words = {"same": "the same bytes", "exported": "exported", "known": "was there already"}
     kept = "kept, its bytes came out the same" if done.kept else f"other bytes; before: {done.before.file.digest}"
-    counts: Counter[str] = Counter(step.outcome for step in steps)
     olds = ", ".join(dict.fromkeys(each.before.executorch for each in done.templates))
     lines = [
         ("foundation", f"{done.after.file.digest}, {render.size(done.after.file.size)}: {kept}"),
