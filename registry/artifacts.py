@@ -183,11 +183,11 @@ class Build:
 class Proof:
     """Evidence that a build computes what was trained: `document` holds probes and figures (exporter.proof writes it).
 
-    `self_test` is what devices replay (registry.selftest).
+    `self_test` is what devices replay (registry.selftest), None for what is no text model.
     """
 
     document: Descriptor
-    self_test: Descriptor
+    self_test: Descriptor | None
     created: str
 
 

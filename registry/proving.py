@@ -14,7 +14,9 @@ from registry.digest import Descriptor
 from registry.errors import Conflict, NotFound
 
 
-def add_proof(change: Change, store: BlobStore, build: Build, document: Descriptor, self_test: Descriptor) -> Proof:
+def add_proof(
+    change: Change, store: BlobStore, build: Build, document: Descriptor, self_test: Descriptor | None
+) -> Proof:
     """Record a proof, or answer the recorded one with the same document. Raises NotFound for an unknown build."""
     row = adapters.find_build(change.session, build)
     if row is None:
@@ -22,9 +24,10 @@ def add_proof(change: Change, store: BlobStore, build: Build, document: Descript
     known = [proof for proof in adapters.proofs(change.session, row) if proof.document == document]
     if known:
         return known[-1]
-    content.require(change, store, [document, self_test])
-    adapters.insert_proof(change, row, document.digest, self_test.digest)
-    after = {"build": str(build.file.digest), "proof": str(document.digest), "self_test": str(self_test.digest)}
+    content.require(change, store, [document, *([self_test] if self_test else [])])
+    adapters.insert_proof(change, row, document.digest, self_test.digest if self_test else None)
+    replayed = {"self_test": str(self_test.digest)} if self_test else {}
+    after = {"build": str(build.file.digest), "proof": str(document.digest), **replayed}
     change.record("adapter.prove", _ref(build), after=after)
     return Proof(document, self_test, change.at)
 

@@ -310,10 +310,11 @@ class Registry:
         with self.database.read() as session:
             return lookup.build(session, ref, foundation)
 
-    def add_proof(self, build: Build, document: Descriptor, self_test: Descriptor) -> Proof:
-        """Record a proof of a recorded build; both blobs are in the store already. The same again is a no-op.
+    def add_proof(self, build: Build, document: Descriptor, self_test: Descriptor | None) -> Proof:
+        """Record a proof of a recorded build; its blobs are in the store already. The same again is a no-op.
 
-        Releases made from now on carry its self-test. Raises NotFound for a build or blob that is not recorded.
+        Releases made from now on carry its self-test, None for what is no text model. Raises NotFound for a build or
+        blob that is not recorded.
         """
         with self._change() as change:
             return proving.add_proof(change, self.blobs, build, document, self_test)

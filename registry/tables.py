@@ -353,14 +353,14 @@ class BuildPart(Table):
 
 
 class Proof(Table):
-    """Evidence for a build; the newest counts, and its self-test is the build's part of that role."""
+    """Evidence for a build; the newest counts, and its self-test, if it has one, is the build's part of that role."""
 
     __tablename__ = "proofs"
     __table_args__ = (UniqueConstraint("build", "document"), _STRICT)
     id: Mapped[int] = mapped_column(primary_key=True)
     build: Mapped[int] = mapped_column(_to("builds.id"))
     document: Mapped[Digest] = mapped_column(_to("blobs.digest"), index=True)
-    self_test: Mapped[Digest] = mapped_column(_to("blobs.digest"), index=True)
+    self_test: Mapped[Digest | None] = mapped_column(_to("blobs.digest"), index=True)
     created: Mapped[str]
 
 

@@ -77,7 +77,7 @@ class Contents:
         for made in self.builds:
             yield from (made.build.file, made.build.factors, *made.build.parts.values())
         for proven in self.proofs:
-            yield from (proven.proof.document, proven.proof.self_test)
+            yield from (proven.proof.document, *([proven.proof.self_test] if proven.proof.self_test else []))
 
     def linked(self) -> Contents:
         """These contents, each build with its template's own digest and foundation. Raises FormatError for a gap."""

@@ -138,7 +138,8 @@ def _build(saved: SavedBuild) -> dict[str, Any]:
 
 def _proof(saved: SavedProof) -> dict[str, Any]:
     proof = saved.proof
-    return {"build": saved.build, "document": proof.document.to_json(), "self_test": proof.self_test.to_json()}
+    replayed = {"self_test": proof.self_test.to_json()} if proof.self_test else {}
+    return {"build": saved.build, "document": proof.document.to_json(), **replayed}
 
 
 def _named(fields: Fields, name: str) -> dict[str, Descriptor]:
@@ -239,4 +240,5 @@ _UNKNOWN = Digest(bytes(32))  # until the template is looked up
 
 
 def _read_proof(fields: Fields) -> SavedProof:
-    return SavedProof(fields.integer("build"), Proof(fields.descriptor("document"), fields.descriptor("self_test"), ""))
+    self_test = fields.optional("self_test", fields.descriptor)
+    return SavedProof(fields.integer("build"), Proof(fields.descriptor("document"), self_test, ""))

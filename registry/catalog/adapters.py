@@ -173,13 +173,14 @@ def insert_build(change: Change, new: artifacts.Build, template: int) -> None:
         change.session.execute(insert(t.BuildPart), parts)
 
 
-def insert_proof(change: Change, build: int, document: Digest, self_test: Digest) -> None:
-    """Record a proof of the build in this row; devices replay its self-test from now on."""
+def insert_proof(change: Change, build: int, document: Digest, self_test: Digest | None) -> None:
+    """Record a proof of the build in this row; devices replay its self-test from now on, and no other one."""
     values = {"build": build, "document": document, "self_test": self_test, "created": change.at}
     change.session.execute(insert(t.Proof).values(values))
     before = (t.BuildPart.build == build) & (t.BuildPart.role == "self_test")
     change.session.execute(delete(t.BuildPart).where(before))
-    change.session.execute(insert(t.BuildPart).values(build=build, role="self_test", blob=self_test))
+    if self_test is not None:
+        change.session.execute(insert(t.BuildPart).values(build=build, role="self_test", blob=self_test))
 
 
 def proofs(session: Session, build: int) -> tuple[artifacts.Proof, ...]:
@@ -188,10 +189,12 @@ def proofs(session: Session, build: int) -> tuple[artifacts.Proof, ...]:
     query = (
         select(t.Proof, document.size.label("size"), test.size.label("test_size"))
         .join(document, document.digest == t.Proof.document)
-        .join(test, test.digest == t.Proof.self_test)
+        .outerjoin(test, test.digest == t.Proof.self_test)
     )
     return tuple(
-        artifacts.Proof(Descriptor(row.document, size), Descriptor(row.self_test, test_size), row.created)
+        artifacts.Proof(
+            Descriptor(row.document, size), Descriptor(row.self_test, test_size) if row.self_test else None, row.created
+        )
         for row, size, test_size in session.execute(query.where(t.Proof.build == build).order_by(t.Proof.id))
     )
 

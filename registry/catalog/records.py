@@ -91,15 +91,18 @@ def versions(session: Session) -> Iterator[tuple[str, str]]:
         yield row.adapter, row.version
 
 
-def self_tests(session: Session) -> Iterator[tuple[str, Digest, Digest]]:
-    """For each proven build whose self-test is not its newest proof's: the build, the self-test, and the proof's."""
+def self_tests(session: Session) -> Iterator[tuple[str, Digest | None, Digest | None]]:
+    """For each proven build whose self-test is not its newest proof's: the build, the self-test, and the proof's.
+
+    Either may have none.
+    """
     newest = select(t.Proof.build, func.max(t.Proof.id).label("id")).group_by(t.Proof.build).subquery()
     query = (
         select(t.Build.adapter, t.Build.version, t.BuildPart.blob, t.Proof.self_test)
         .join(newest, newest.c.id == t.Proof.id)
         .join(t.Build, t.Build.id == t.Proof.build)
-        .join(t.BuildPart, (t.BuildPart.build == t.Build.id) & (t.BuildPart.role == "self_test"))
-        .where(t.BuildPart.blob != t.Proof.self_test)
+        .outerjoin(t.BuildPart, (t.BuildPart.build == t.Build.id) & (t.BuildPart.role == "self_test"))
+        .where(t.BuildPart.blob.is_distinct_from(t.Proof.self_test))
     )
     for row in session.execute(query.execution_options(yield_per=_ROWS)):
         yield f"{row.adapter}@{row.version}", row.blob, row.self_test

@@ -17,7 +17,7 @@ def check_rows(inspection: Inspection) -> None:
     _check_sources(inspection)
     _check_versions(inspection)
     for ref, part, proven in records.self_tests(inspection.session):
-        inspection.found("row", ref, f"its self-test is {part}, its newest proof's is {proven}")
+        inspection.found("row", ref, f"its self-test is {part or 'none'}, its newest proof's is {proven or 'none'}")
 
 
 def _check_documents(inspection: Inspection) -> None:

@@ -182,6 +182,21 @@ def test_proofs_travel(stock, other, tmp_path):
     assert other.build("json").parts["self_test"] == test
 
 
+def test_a_proof_without_a_self_test_travels_too(stock, other, tmp_path):
+    registry = stock.registry
+    registry.add_proof(registry.build("json"), registry.blobs.put_bytes(b"proof"), registry.blobs.put_bytes(b"test"))
+    document = registry.blobs.put_bytes(b"a newer proof")
+    registry.add_proof(registry.build("json"), document, None)
+    registry.keeper().save(tmp_path / "a.tar", ["json"])
+
+    assert other.keeper().load(tmp_path / "a.tar").added["proofs"] == 2
+
+    proof = other.proof(other.build("json"))
+    assert (proof.document, proof.self_test) == (document, None)
+    assert "self_test" not in other.build("json").parts
+    assert other.verify().clean
+
+
 def test_a_name_that_means_another_foundation_here_stays(stock, other, archive, pair):
     Stock(other, pair).foundation("f1", other=9)
     mine = other.foundation("f1").file.digest

@@ -8,6 +8,7 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import inspect, text
 
 import migrations
@@ -147,6 +148,44 @@ def test_a_schema_goes_one_down_and_comes_back_with_all_that_is_in_it(bare_place
 
     assert schema(database) == before
     assert shared(rows(database), down) == down  # what the schema below does not know, it cannot bring back
+
+
+def add_proof(database: Database, document: str, self_test: str | None) -> None:
+    """A proof of the first build, its blobs made up, as a row."""
+    digests = {name: f"sha256:{name[0] * 64}" for name in (document, self_test) if name}
+    with database.write() as session:
+        for digest in digests.values():
+            session.execute(text("INSERT INTO blobs (digest, size) VALUES (:digest, 1)"), {"digest": digest})
+        session.execute(
+            text("INSERT INTO proofs (build, document, self_test, created) VALUES (1, :document, :self_test, 'now')"),
+            {"document": digests[document], "self_test": digests.get(self_test or "")},
+        )
+
+
+def test_proofs_of_before_keep_their_self_tests_and_stay_immutable(bare_place):
+    database = load(bare_place, "0004")
+    add_proof(database, "document", "a test")
+    definitions, before = schema(database), rows(database)["proofs"]
+
+    database.upgrade()
+    assert rows(database)["proofs"] == before
+    with pytest.raises(Conflict, match="proofs is immutable: no UPDATE"), database.write() as session:
+        session.execute(text("UPDATE proofs SET self_test = NULL"))
+    command.downgrade(config(database), "0004")
+
+    assert rows(database)["proofs"] == before
+    assert schema(database) == definitions
+
+
+def test_a_proof_without_a_self_test_keeps_the_schema_from_going_down(bare_place):
+    database = load(bare_place, "0005")
+    add_proof(database, "document", None)
+    before, content = schema(database), rows(database)
+
+    with pytest.raises(CommandError, match="1 of the proofs have no self-test, which schema 0004 cannot hold"):
+        command.downgrade(config(database), "0004")
+
+    assert (database.schema(), schema(database), rows(database)) == ("0005", before, content)
 
 
 def test_a_schema_goes_down_to_nothing_and_comes_back_the_same(database):

@@ -74,6 +74,46 @@ def test_releases_made_after_a_proof_carry_its_self_test(stock):
     assert (registry.site / "blobs" / "sha256" / put(stock, "test").digest.hex).is_file()
 
 
+def test_a_proof_without_a_self_test_opens_careful_channels_and_leaves_devices_nothing_to_replay(stock):
+    registry = stock.registry
+    registry.create_channel("careful", require_proof=True)
+    registry.add_proof(registry.build("pirate"), put(stock, "proof"), put(stock, "test"))
+    registry.add_proof(registry.build("json"), put(stock, "proof of json"), None)
+    assert self_tests(stock, registry.create_release("careful", ["pirate", "json"]).release.number) == {
+        "json": None,
+        "pirate": put(stock, "test"),
+    }
+    kept = registry.add_proof(registry.build("pirate"), put(stock, "newer"), None)
+    assert registry.proof(registry.build("pirate")) == kept
+    assert kept.self_test is None
+    assert "self_test" not in registry.build("pirate").parts
+    assert "self_test" not in registry.events()[0].after
+    assert registry.create_release("careful", ["pirate", "json"]).channel.sequence == 2
+    assert registry.verify().clean
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("DELETE FROM build_parts", "its self-test is none, its newest proof's is {test}"),
+        (
+            "UPDATE build_parts SET blob = (SELECT document FROM proofs)",
+            "its self-test is {proof}, its newest proof's is {test}",
+        ),
+        (
+            "DELETE FROM proofs; INSERT INTO proofs SELECT 7, id, digest, NULL, 'now' FROM builds WHERE id = 1",
+            "its self-test is {test}, its newest proof's is none",
+        ),
+    ],
+)
+def test_verify_finds_a_self_test_that_is_not_the_newest_proofs(stock, statement, found):
+    proof = stock.registry.add_proof(stock.registry.build("pirate"), put(stock, "proof"), put(stock, "test"))
+    with sqlite3.connect(stock.registry.home / "registry.db") as database:
+        database.executescript(statement)
+    said = {damage.message for damage in stock.registry.verify(fast=True).damage if damage.kind == "row"}
+    assert said == {found.format(proof=proof.document.digest, test=put(stock, "test").digest)}
+
+
 def test_a_channel_that_requires_proof_names_what_is_not_proven_and_takes_nothing(stock):
     registry = stock.registry
     registry.create_channel("careful", require_proof=True)
