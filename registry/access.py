@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from registry import states
 from registry.catalog import tokens
 from registry.catalog.log import Change
 from registry.catalog.tokens import Token
@@ -61,8 +62,9 @@ class Tokens:
             if any(each.name == name for each in tokens.tokens(change.session)):
                 raise Conflict(f"a token {name!r} exists", hint="choose another name: names are never used again")
             token = Token(key, name, scope, change.at)
-            tokens.insert_token(change, token, Digest.of(text.encode()))
-            change.record("token.create", f"token {name}", after={"id": key, "scope": scope})
+            digest = Digest.of(text.encode())
+            tokens.insert_token(change, token, digest)
+            change.record("token.create", f"token {name}", after=states.token(key, scope, digest))
         return Made(token, text)
 
     def all(self) -> tuple[Token, ...]:

@@ -99,6 +99,15 @@ class Runtime:
     backends: tuple[str, ...]
     operators: tuple[str, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """As documents list it."""
+        return {
+            "minimum": list(self.minimum),
+            "guaranteed": list(self.guaranteed),
+            "backends": list(self.backends),
+            "operators": list(self.operators),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Template:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from registry import lookup
+from registry import lookup, states
 from registry.artifacts import Base, Foundation, Template
 from registry.catalog import foundations
 from registry.catalog.log import Change
-from registry.digest import Descriptor, Digest
+from registry.digest import Digest
 from registry.errors import Conflict, IntegrityError, NotFound
 
 
@@ -17,13 +15,13 @@ def add_base(change: Change, new: Base, *, replace: bool) -> None:
     known = foundations.base(change.session, new.fingerprint)
     if known is None:
         foundations.insert_base(change, new)
-        change.record("base.add", str(new.fingerprint), after=_base_state(new))
+        change.record("base.add", str(new.fingerprint), after=states.base(new))
         return
     if dict(known.files) != dict(new.files) and not replace:
         raise _other_files(known, new)
     if (dict(known.files), known.hint, known.prompt) != (dict(new.files), new.hint, new.prompt):
         foundations.replace_base(change, new)
-        change.record("base.update", str(new.fingerprint), before=_base_state(known), after=_base_state(new))
+        change.record("base.update", str(new.fingerprint), before=states.base(known), after=states.base(new))
 
 
 def _other_files(known: Base, new: Base) -> Conflict:
@@ -31,18 +29,9 @@ def _other_files(known: Base, new: Base) -> Conflict:
     return Conflict(
         f"this base is recorded with other files: {', '.join(differing)}",
         hint="put the recorded files back, or replace them explicitly: releases made from now on carry the new ones",
-        expected=_digests(known.files),
-        actual=_digests(new.files),
+        expected=states.digests(known.files),
+        actual=states.digests(new.files),
     )
-
-
-def _digests(files: Mapping[str, Descriptor]) -> dict[str, str]:
-    return {name: str(file.digest) for name, file in files.items()}
-
-
-def _base_state(base: Base) -> dict[str, object]:
-    prompt = str(base.prompt.digest) if base.prompt else None
-    return {"hint": base.hint, "prompt": prompt, "files": _digests(base.files)}
 
 
 def add_foundation(change: Change, new: Foundation, name: str, *, replace_name: bool) -> None:
@@ -58,7 +47,7 @@ def record_foundation(change: Change, new: Foundation) -> None:
     known = foundations.foundation(change.session, digest)
     if known is None:
         foundations.insert_foundation(change, new)
-        change.record("foundation.add", str(digest), after={"base": str(new.base), "modules": str(new.modules.digest)})
+        change.record("foundation.add", str(digest), after=states.foundation(new))
     elif (known.base, known.modules) != (new.base, new.modules):
         raise Conflict(
             f"{digest} is recorded as a foundation of another base, or with another module table",
@@ -108,8 +97,7 @@ def add_template(change: Change, new: Template) -> Template:
     known = foundations.find_template(change.session, *key)
     if known is None:
         foundations.insert_template(change, new)
-        state = {"foundation": str(new.foundation), "structure": str(new.structure_digest), "context": new.context}
-        change.record("template.add", str(new.digest), after=state)
+        change.record("template.add", str(new.digest), after=states.template(new))
         return new
     if (known.digest, known.table) != (new.digest, new.table):
         raise IntegrityError(

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from registry import states
 from registry.artifacts import Build, PublishResult, Source, Template, Version
 from registry.blobs import BlobStore
 from registry.catalog import adapters, content, foundations
@@ -80,7 +81,8 @@ def publish(change: Change, store: BlobStore, new: Publication, *, even_revoked:
         return _judged(change, _add_to(change, new, known, template), even_revoked=even_revoked)
     version = Version(new.adapter, number, new.source.digest, new.lineage, change.at, None)
     adapters.insert_version(change, version, new.source)
-    made = PublishResult(version, _insert(change, new, version, template), "version")
+    beside = states.version(new.lineage, states.digests(new.source.attachments))
+    made = PublishResult(version, _insert(change, new, version, template, beside), "version")
     return _judged(change, made, even_revoked=even_revoked)
 
 
@@ -167,7 +169,10 @@ def _add_to(change: Change, new: Publication, version: Version, template: int) -
     return PublishResult(version, _insert(change, new, version, template), "build")
 
 
-def _insert(change: Change, new: Publication, version: Version, template: int) -> Build:
+def _insert(
+    change: Change, new: Publication, version: Version, template: int, beside: Mapping[str, Any] | None = None
+) -> Build:
+    """Record a build; its event tells `beside` what came with a version that is new."""
     build = Build(
         adapter=version.adapter,
         version=version.version,
@@ -180,15 +185,18 @@ def _insert(change: Change, new: Publication, version: Version, template: int) -
         parts=new.parts,
     )
     adapters.insert_build(change, build, template)
-    change.record("adapter.publish", f"{version.adapter}@{version.version}", after=_state(version, build))
+    told = {**_state(version, build), **(beside or {})}
+    change.record("adapter.publish", f"{version.adapter}@{version.version}", after=told)
     return build
 
 
 def _state(version: Version, build: Build) -> dict[str, Any]:
-    return {
-        "source": str(version.source),
-        "foundation": str(build.foundation),
-        "template": str(build.template),
-        "build": str(build.file.digest),
-        "factors": str(build.factors.digest),
-    }
+    return states.build(
+        source=version.source,
+        foundation=build.foundation,
+        template=build.template,
+        program=build.file.digest,
+        factors=build.factors.digest,
+        warnings=build.warnings,
+        parts=states.digests(build.parts),
+    )

@@ -89,7 +89,6 @@ def _foundation(saved: SavedFoundation) -> dict[str, Any]:
 
 
 def _template(made: Template) -> dict[str, Any]:
-    runtime = made.runtime
     return {
         "digest": str(made.digest),
         "foundation": str(made.foundation),
@@ -101,12 +100,7 @@ def _template(made: Template) -> dict[str, Any]:
         "table": made.table.to_json(),
         "program_size": made.program_size,
         "kv_cache_bytes": made.kv_cache_bytes,
-        "runtime": {
-            "minimum": list(runtime.minimum),
-            "guaranteed": list(runtime.guaranteed),
-            "backends": list(runtime.backends),
-            "operators": list(runtime.operators),
-        },
+        "runtime": made.runtime.to_json(),
     }
 
 

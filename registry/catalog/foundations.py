@@ -98,7 +98,7 @@ def foundation(session: Session, digest: Digest) -> artifacts.Foundation | None:
     return artifacts.Foundation(
         file=blobs[row.digest],
         base=row.base,
-        recipe=recipes(session, digest)[0],
+        recipe=next(iter(recipes(session, digest)), {}),  # a foundation that lost its recipes is for verify to name
         modules=blobs[row.modules],
         tensors=tuple(_tensor(tensor) for tensor in tensors),
     )
@@ -230,12 +230,6 @@ def insert_template(change: Change, new: artifacts.Template) -> None:
     structure = new.structure_digest
     if change.session.get(t.Structure, structure) is None:
         change.session.execute(insert(t.Structure).values(digest=structure, document=new.structure))
-    runtime = {
-        "minimum": list(new.runtime.minimum),
-        "guaranteed": list(new.runtime.guaranteed),
-        "backends": list(new.runtime.backends),
-        "operators": list(new.runtime.operators),
-    }
     values = {
         "digest": new.digest,
         "foundation": new.foundation,
@@ -246,7 +240,7 @@ def insert_template(change: Change, new: artifacts.Template) -> None:
         "hollow": new.hollow.digest,
         "relocations": new.table.digest,
         "program_size": new.program_size,
-        "runtime": runtime,
+        "runtime": new.runtime.to_json(),
         "kv_cache_bytes": new.kv_cache_bytes,
         "created": change.at,
     }

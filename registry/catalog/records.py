@@ -133,60 +133,6 @@ def manifests(session: Session) -> Iterator[Issued]:
         )
 
 
-def published(session: Session, digests: Collection[Digest]) -> set[tuple[str, Digest, Digest, Digest, Digest]]:
-    """The builds with these programs: NAME@VERSION, source, foundation, program, factors."""
-    query = (
-        select(t.Build.adapter, t.Build.version, t.Version.source, t.Build.foundation, t.Build.digest, t.Build.factors)
-        .join(t.Version, (t.Version.adapter == t.Build.adapter) & (t.Version.version == t.Build.version))
-        .where(t.Build.digest.in_(digests))
-    )
-    return {
-        (f"{row.adapter}@{row.version}", row.source, row.foundation, row.digest, row.factors)
-        for row in session.execute(query)
-    }
-
-
-def released(session: Session, numbers: Collection[int]) -> dict[int, Digest]:
-    """The documents of the releases with these numbers."""
-    query = select(t.Release.number, t.Release.document).where(t.Release.number.in_(numbers))
-    return {row.number: row.document for row in session.execute(query)}
-
-
-def yanks(session: Session) -> dict[str, str]:
-    """Why each yanked version is."""
-    query = select(t.Version.adapter, t.Version.version, t.Version.yanked).where(t.Version.yanked.is_not(None))
-    return {f"{row.adapter}@{row.version}": row.yanked or "" for row in session.execute(query)}
-
-
-def revocations(session: Session) -> set[Digest]:
-    """The programs of all revoked builds."""
-    return set(session.scalars(select(t.Build.digest).where(t.Build.revoked.is_not(None))))
-
-
-def counts(session: Session) -> dict[str, int]:
-    """How many builds and releases there are."""
-    tables = {"builds": t.Build, "releases": t.Release}
-    return {
-        name: session.scalar(select(func.count()).select_from(table.__table__)) or 0 for name, table in tables.items()
-    }
-
-
-def facts(session: Session) -> dict[str, Any]:
-    """What stands in the rows that may change or go, in the words of `registry.verification.facts`."""
-    found: dict[str, Any] = {}
-    for channel in session.scalars(select(t.Channel)):
-        found[f"channel {channel.name}"] = "deleted" if channel.deleted_at else channel.settings
-    for foundation in session.execute(select(t.Foundation.digest, t.Foundation.base)):
-        found[f"foundation {foundation.digest}"] = str(foundation.base)
-    for name in session.execute(select(t.FoundationName.name, t.FoundationName.foundation)):
-        found[f"foundation name {name.name}"] = str(name.foundation)
-    for plate in session.execute(select(t.Template.digest, t.Template.foundation, t.Template.context)):
-        found[f"template {plate.digest} of {plate.foundation}, context {plate.context}"] = True
-    for token in session.scalars(select(t.Token)):
-        found[f"token {token.name}"] = "revoked" if token.revoked_at else token.scope
-    return found
-
-
 def issued_at(session: Session, heads: Collection[Digest]) -> set[tuple[str, Digest]]:
     """The channels of the manifests that name these events as the log's head."""
     query = select(t.Manifest.channel, t.Manifest.log_head).where(t.Manifest.log_head.in_(heads))

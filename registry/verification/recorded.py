@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from registry import canonical
-from registry.catalog import content, records
+from registry.catalog import content, records, retold
 from registry.digest import Digest
 from registry.names import check_name, check_version
 from registry.verification.inspection import Inspection
@@ -16,6 +16,8 @@ def check_rows(inspection: Inspection) -> None:
     _check_documents(inspection)
     _check_sources(inspection)
     _check_versions(inspection)
+    for subject, created in retold.misdated(inspection.session):
+        inspection.found("row", subject, f"it is dated {created}, and was made with its first build")
     for ref, part, proven in records.self_tests(inspection.session):
         inspection.found("row", ref, f"its self-test is {part or 'none'}, its newest proof's is {proven or 'none'}")
 

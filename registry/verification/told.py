@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from registry import audit, canonical
+from sqlalchemy.orm import Session
+
+from registry import audit
 from registry.artifacts import Release
 from registry.audit import Event
-from registry.catalog import channels, log, reach, records
+from registry.catalog import channels, log, reach, records, retold
 from registry.catalog.records import Issued
+from registry.catalog.retold import Told
 from registry.digest import Descriptor, Digest
+from registry.errors import InputError
 from registry.manifest import Manifest, ReleasePin
 from registry.release import ReleaseDocument
-from registry.verification.facts import follow, moved
+from registry.verification.facts import Facts, differences, follow, moved
 from registry.verification.inspection import Inspection
 
 _BATCH = 500  # events that are compared with the rows at a time
-_COUNTED: dict[str, str] = {
-    "adapter.publish": "builds",
-    "release.create": "releases",
+
+
+class _Kind(NamedTuple):
+    """Rows that are many, each made by one event: what they are, and the event's field that tells them apart."""
+
+    noun: str
+    key: str
+    rows: Callable[[Session, Collection[Digest]], Iterator[Told]]
+
+    @property
+    def table(self) -> str:
+        """What the rows are counted as."""
+        return f"{self.noun}s"
+
+
+_KINDS = {
+    "adapter.publish": _Kind("build", "build", retold.published),
+    "adapter.prove": _Kind("proof", "proof", retold.proven),
+    "release.create": _Kind("release", "document", retold.released),
 }
 
 
@@ -57,29 +78,28 @@ class _Account:
     """What the log says that there must be; compared with the rows some events at a time."""
 
     inspection: Inspection
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED.values(), 0))
-    facts: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=lambda: {kind.table: 0 for kind in _KINDS.values()})
+    facts: Facts = field(default_factory=dict)
     moves: list[tuple[str, int, Digest]] = field(default_factory=list)
-    yanked: dict[str, str] = field(default_factory=dict)
-    revoked: set[Digest] = field(default_factory=set)
+    yanked: dict[str, tuple[str, str]] = field(default_factory=dict)
+    revoked: dict[Digest, set[tuple[str, str]]] = field(default_factory=dict)
     waiting: list[Event] = field(default_factory=list)
 
     def add(self, event: Event, digest: Digest) -> None:
         """Take one more event and its recorded digest, oldest first. One that was edited may say anything at all."""
-        counted = _COUNTED.get(event.action)
-        if counted:
-            self.counts[counted] += 1
         follow(self.facts, event)
         channel = moved(event)
         if channel is not None:
             self.moves.append((channel, event.id, digest))
         if event.action == "adapter.yank":
-            self.yanked[event.subject] = str(event.after)
+            self.yanked[event.subject] = str(event.after), event.at
         elif event.action == "adapter.unyank":
             self.yanked.pop(event.subject, None)
         elif event.action == "adapter.revoke":
-            self.revoked.update(_digests(event.after, "builds"))
-        elif event.action in {"adapter.publish", "release.create"}:
+            for program in _digests(event.after, "builds"):
+                self.revoked.setdefault(program, set()).add((str(event.after.get("reason")), event.at))
+        elif event.action in _KINDS:
+            self.counts[_KINDS[event.action].table] += 1
             self.waiting.append(event)
         if max(len(self.waiting), len(self.moves)) == _BATCH:
             self._compare()
@@ -87,37 +107,56 @@ class _Account:
     def close(self) -> None:
         """Compare what is left: the last events, and what all of them came to."""
         self._compare()
-        session, found = self.inspection.session, self.inspection.found
-        for name, actual in records.counts(session).items():
+        for name, actual in retold.counts(self.inspection.session).items():
             told = self.counts[name]
             if actual != told:
-                found("log", name, f"there are {actual} {name}, the log tells of {told}")
-        with self.inspection.finding("row", "channels, names, templates and tokens"):
+                self.inspection.found("log", name, f"there are {actual} {name}, the log tells of {told}")
+        with self.inspection.finding("row", "channels, names, bases, templates and tokens"):
             self._compare_facts()
-        if records.yanks(session) != self.yanked:
-            differing = sorted({*records.yanks(session).items()} ^ {*self.yanked.items()})
-            found("log", differing[0][0], "whether it is yanked, and why, is not what the log tells")
-        for digest in sorted(records.revocations(session) ^ self.revoked):
-            found("log", str(digest), "whether this build is revoked is not what the log tells")
+        self._compare_withdrawn()
 
     def _compare_facts(self) -> None:
-        there = records.facts(self.inspection.session)
+        there = retold.facts(self.inspection.session)
         for name in sorted({*there, *self.facts}):
-            now, told = there.get(name), self.facts.get(name)
-            if now != told:
-                self.inspection.found("log", name, f"it is {_shown(now)}, the log tells of {_shown(told)}")
+            for message in differences(there.get(name), self.facts.get(name)):
+                self.inspection.found("log", name, message)
+
+    def _compare_withdrawn(self) -> None:
+        session, found = self.inspection.session, self.inspection.found
+        yanked, revoked = retold.yanks(session), set()
+        for ref in sorted(ref for ref in {*yanked, *self.yanked} if yanked.get(ref) != self.yanked.get(ref)):
+            found("log", ref, "whether it is yanked, why and since when, is not what the log tells")
+        for ref, program, reason, since in retold.revocations(session):
+            revoked.add(program)
+            if reason is None:
+                found("row", ref, f"its program {program} is revoked under another name, but not under this one")
+            elif (reason, since) not in self.revoked.get(program, ()):
+                found("log", str(program), f"whether {ref} is revoked, why and since when, is not what the log tells")
+        for program in sorted({*self.revoked} - revoked):
+            found("log", str(program), "whether this program is revoked is not what the log tells")
 
     def _compare(self) -> None:
-        builds = [told for event in self.waiting if (told := _told(event)) is not None]
-        there = records.published(self.inspection.session, {told[3] for told in builds})
-        for told in builds:
-            if told not in there:
-                message = f"the log tells of a build {told[3]} that is not there, or is another one"
-                self.inspection.found("log", told[0], message)
-        self._compare_releases()
+        for action, kind in _KINDS.items():
+            events = [event for event in self.waiting if event.action == action]
+            self._compare_rows(
+                kind, [(event, digest) for event in events for digest in _digests(event.after, kind.key)]
+            )
         self._compare_manifests()
         self.waiting.clear()
         self.moves.clear()
+
+    def _compare_rows(self, kind: _Kind, events: Sequence[tuple[Event, Digest]]) -> None:
+        """Hold each event, and the digest of what it made, against the row that was made."""
+        rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for row in kind.rows(self.inspection.session, {digest for _, digest in events}):
+            made = {**row.state, "created": row.created}
+            rows.setdefault((row.subject, row.state[kind.key]), []).append(made)
+        for event, digest in events:
+            told = {**event.after, "created": event.at}
+            faults = [differences(row, told) for row in rows.get((event.subject, str(digest)), ())]
+            missing = f"the log tells of a {kind.noun} {digest} that is not there, or is another one"
+            for message in min(faults, key=len, default=[missing]):
+                self.inspection.found("log", event.subject, message)
 
     def _compare_manifests(self) -> None:
         there = records.issued_at(self.inspection.session, {head for _, _, head in self.moves})
@@ -126,39 +165,16 @@ class _Account:
                 message = f"event {number} moved it, but the manifest that followed is not there"
                 self.inspection.found("log", f"channel {channel}", message)
 
-    def _compare_releases(self) -> None:
-        told = {
-            int(event.subject.removeprefix("release ")): _digests(event.after, "document")
-            for event in self.waiting
-            if event.action == "release.create" and event.subject.removeprefix("release ").isdecimal()
-        }
-        there = records.released(self.inspection.session, told)
-        for number, documents in told.items():
-            if [there.get(number)] != documents:
-                message = "its document is not the one that the log tells of"
-                self.inspection.found("log", f"release {number}", message)
-
-
-def _shown(value: Any) -> str:
-    return "not there" if value is None else canonical.dumps(value).decode()[:200]
-
-
-def _told(event: Event) -> tuple[str, Digest, Digest, Digest, Digest] | None:
-    """The build that an event tells of, as records.published answers it."""
-    if event.action != "adapter.publish":
-        return None
-    parts = [_digests(event.after, name) for name in ("source", "foundation", "build", "factors")]
-    if any(len(part) != 1 for part in parts):
-        return None  # edited: the chain has said so
-    return event.subject, parts[0][0], parts[1][0], parts[2][0], parts[3][0]
-
 
 def _digests(document: Any, name: str) -> list[Digest]:
     """The digests in a field of an event, whatever else may stand there."""
     value = document.get(name) if isinstance(document, dict) else None
     texts = value if isinstance(value, list) else [value]
-    shaped = (text for text in texts if isinstance(text, str) and text.startswith("sha256:") and len(text) == 71)
-    return [Digest(bytes.fromhex(text[7:])) for text in shaped]
+    found = []
+    for text in texts:
+        with suppress(InputError):
+            found.append(Digest.parse(str(text)))
+    return found
 
 
 def _check_release(inspection: Inspection, number: int) -> None:
