@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from exporter.reading import Document
@@ -18,6 +19,8 @@ from registry.digest import Digest
 
 LINEAR_KINDS = frozenset({"linear", "conv1d"})
 HEAD_NAMES = frozenset({"lm_head", "embed_out", "score", "classifier"})
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+"""Projections that some models have as one module and others as several, by the one's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class KnownStructure:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Card:
     """What an adapter may touch on one foundation, and what it is compared with.
 
@@ -125,6 +128,29 @@ class Card:
     structures: tuple[KnownStructure, ...] = ()
     dead: tuple[str, ...] = ()
     quantization: Mapping[str, Any] | None = None
+
+    @cached_property
+    def fused(self) -> Mapping[str, tuple[str, ...]]:
+        """Names that a fused model has for modules that this base has split: qkv_proj → q_proj, k_proj, v_proj."""
+        found = {}
+        for name in self.modules:
+            parent, dot, last = name.rpartition(".")
+            for fused, parts in FUSED.items():
+                names = tuple(f"{parent}{dot}{part}" for part in parts)
+                whole = f"{parent}{dot}{fused}"
+                if last == parts[0] and whole not in self.modules and self._can_fuse(names):
+                    found[whole] = names
+        return found
+
+    def _can_fuse(self, names: tuple[str, ...]) -> bool:
+        modules = [self.modules.get(name) for name in names]
+        linear = all(module is not None and module.kind == "linear" for module in modules)
+        return linear and len({module.inputs for module in modules if module}) == 1
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every name by which an adapter may call a module."""
+        return frozenset({*self.modules, *self.fused})
 
     @property
     def input_embedding(self) -> str | None:

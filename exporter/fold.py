@@ -11,7 +11,7 @@ rounded once. Full export and relink call this one function. No torch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,6 +30,7 @@ from registry.errors import AdapterRefused, Unavailable
 BLOCK_ROWS = 64
 """Rows of a base weight in memory at a time."""
 
+_BEGINNING = 64  # bytes of a factor that tell trained ones apart
 _ONE = np.float32(1)
 _NUMPY: dict[str, type[np.floating[Any]]] = {"F32": np.float32, "F16": np.float16}
 
@@ -44,12 +45,16 @@ class WeightRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One folded tensor: dtype F32 or F16, shape, the digest of its bytes, and its bytes (little-endian, C order)."""
+    """One folded tensor: dtype F32 or F16, shape, and its bytes (little-endian, C order)."""
 
     dtype: str
     shape: tuple[int, ...]
-    digest: Digest
     data: memoryview = field(repr=False)
+
+    @property
+    def digest(self) -> Digest:
+        """The SHA-256 of the bytes; computed when asked for, since a check needs that of few factors."""
+        return Digest.of(self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,9 @@ def fold(adapter: NormalizedAdapter, card: Card, weights: WeightRows | None = No
     for name, copy in adapter.base_copies.items():
         _check_copy(name, copy, card, _needed(weights, copy.name))
     tensors: dict[str, Factor] = {}
-    for module in adapter.modules.values():
-        tensors |= _fold_module(module, card, weights)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # what is not finite is refused by name
+        for module in adapter.modules.values():
+            tensors |= _fold_module(module, card, weights)
     tensors = dict(sorted(tensors.items()))
     nil = all(is_nil(module, _values(module, tensors), card, weights) for module in adapter.modules.values())
     return Folded(adapter.structure.with_equal(_equal_groups(tensors)), tensors, nil)
@@ -120,16 +126,14 @@ def _constant(named: Values, data: NDArray[np.float64]) -> Values:
 def _factor(values: Values, factor: Floats | np.float32, dtype: str) -> Factor:
     """`factor * values` elementwise in fp32, cast once."""
     source = values.load()
-    if not np.isfinite(source).all():
-        raise _refused("not-finite", values.name, f"{values.name}: holds NaN or infinity", DIVERGED_HINT)
-    with np.errstate(over="ignore", under="ignore"):
-        product = source if factor is _ONE else factor * source
-        stored = np.ascontiguousarray(product, dtype=_NUMPY[dtype])
-    if not np.isfinite(stored).all():
+    product = source if factor is _ONE else factor * source
+    stored = np.ascontiguousarray(product, dtype=_NUMPY[dtype])
+    if not np.isfinite(stored).all():  # so it is where the source is not, unless that is multiplied by zero: NaN then
+        if not np.isfinite(source).all():
+            raise _refused("not-finite", values.name, f"{values.name}: holds NaN or infinity", DIVERGED_HINT)
         message = f"{values.name}: a value overflows {dtype} when it is folded"
         raise _refused("overflow", values.name, message, OVERFLOW_HINT)
-    data = stored.data.cast("B")
-    return Factor(dtype, values.shape, Digest.of(data), data)
+    return Factor(dtype, values.shape, stored.data.cast("B"))
 
 
 def dora_scale(module: ModuleAdapter, weights: WeightRows, block: int = BLOCK_ROWS) -> NDArray[np.float64]:
@@ -188,11 +192,21 @@ def _rounded(values: Floats, dtype: str) -> Floats:
 
 
 def _equal_groups(tensors: Mapping[str, Factor]) -> list[list[str]]:
-    """Names of factors with the same bytes, two or more each."""
-    groups: dict[Digest, list[str]] = defaultdict(list)
+    """Names of factors with the same bytes, two or more each; only those that begin alike are hashed."""
+    alike = _grouped(tensors, lambda factor: (len(factor.data), bytes(factor.data[:_BEGINNING])))
+    return [names for some in alike for names in _grouped({name: tensors[name] for name in some}, _digest)]
+
+
+def _grouped(tensors: Mapping[str, Factor], key: Callable[[Factor], Hashable]) -> list[list[str]]:
+    """The names of factors for which `key` is the same, two or more each."""
+    groups: dict[Hashable, list[str]] = defaultdict(list)
     for name, factor in tensors.items():
-        groups[factor.digest].append(name)
+        groups[key(factor)].append(name)
     return [names for names in groups.values() if len(names) > 1]
+
+
+def _digest(factor: Factor) -> Digest:
+    return factor.digest
 
 
 def _loaded(values: Values | None) -> Floats:

@@ -176,7 +176,7 @@ def _read(model: nn.Module, directory: Path, gate: Gate, card: Card) -> tuple[di
     present = {name for name, _ in model.named_modules()}
     tensors = {}
     for raw, stored in files.tensors.items():
-        name = parse_name(raw, card.modules.__contains__)
+        name = parse_name(raw, card.names)
         chosen = name is not None and gate.adapter_name in (None, name.adapter)
         if name is not None and chosen and name.module in present and name.part not in _BASE_COPIES:
             values = torch.frombuffer(bytearray(stored.raw), dtype=_TORCH[stored.dtype]).reshape(stored.shape)

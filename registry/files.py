@@ -104,6 +104,16 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def forget(path: Path) -> None:
+    """Let the system's cache drop a synced file that nobody is about to read; where that cannot be said, nothing."""
+    if hasattr(os, "posix_fadvise"):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
 def protect(path: Path) -> None:
     """Make a file read-only (0444): content that a digest names never changes."""
     announce("protect", path)

@@ -150,3 +150,4 @@ class Together:
 def _finish(path: Path) -> None:
     files.protect(path)
     files.sync(path)
+    files.forget(path)

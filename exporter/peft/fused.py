@@ -15,8 +15,6 @@ from exporter.peft.adapter import ModuleAdapter
 from exporter.peft.names import Part
 from exporter.peft.tensors import Stored, rows_of
 
-FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-_FIRST = frozenset(parts[0] for parts in FUSED.values())
 LORA_PARTS = frozenset({Part.A, Part.B, Part.B_BIAS, Part.MAGNITUDE, Part.EMBEDDING_A, Part.EMBEDDING_B, Part.VELORA})
 
 
@@ -36,33 +34,13 @@ class Site:
         return bool(LORA_PARTS & self.tensors.keys())
 
 
-def fused_modules(card: Card) -> dict[str, tuple[str, ...]]:
-    """Names that a fused model would have for modules that this base has split: qkv_proj → q_proj, k_proj, v_proj."""
-    found = {}
-    for name in card.modules:
-        parent, dot, last = name.rpartition(".")
-        for fused, parts in FUSED.items() if last in _FIRST else ():
-            names = tuple(f"{parent}{dot}{part}" for part in parts)
-            whole = f"{parent}{dot}{fused}"
-            if last == parts[0] and whole not in card.modules and _can_fuse(names, card):
-                found[whole] = names
-    return found
-
-
-def _can_fuse(names: tuple[str, ...], card: Card) -> bool:
-    modules = [card.modules.get(name) for name in names]
-    return all(module is not None and module.kind == "linear" for module in modules) and (
-        len({module.inputs for module in modules if module}) == 1
-    )
-
-
-def site_module(name: str, card: Card, fused: Mapping[str, tuple[str, ...]]) -> tuple[Module, tuple[str, ...]]:
+def site_module(name: str, card: Card) -> tuple[Module, tuple[str, ...]]:
     """The module that an adapter's name means, of the foundation or fused, and the base modules behind it."""
     if name in card.modules:
         return card.modules[name], (name,)
-    parts = [card.modules[part] for part in fused[name]]
+    parts = [card.modules[part] for part in card.fused[name]]
     whole = Module("linear", parts[0].inputs, sum(part.outputs for part in parts), any(part.bias for part in parts))
-    return whole, fused[name]
+    return whole, card.fused[name]
 
 
 def split(adapter: ModuleAdapter, site: Site, card: Card) -> Iterator[ModuleAdapter]:

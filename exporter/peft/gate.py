@@ -20,7 +20,7 @@ from exporter.peft.config import Config, read_config
 from exporter.peft.directory import Directory, read_directory
 from exporter.peft.effects import check_effects
 from exporter.peft.findings import Finding, Findings, Level
-from exporter.peft.fused import Site, fused_modules, split
+from exporter.peft.fused import Site, split
 from exporter.peft.initial import check_initialization, subtract
 from exporter.peft.modules import Builder, check_kinds
 from exporter.peft.pin import FILE, Pin, check_base, read_pin
@@ -73,8 +73,9 @@ def check(
     `adapter_name` selects one of several adapters in a file; `initial` is the directory of the untrained adapter,
     with which PiSSA, OLoRA, CorDA and LoRA-GA become plain LoRA; `base_fingerprint` is the base that training saw,
     when the directory's own ptdock.json does not pin it. Only with `allow_pickle` is a `.bin` read, weights only.
-    `known` are the files as an earlier check of them found them: they are not hashed again, and their values not looked
-    through, so whoever keeps the files has to compare, and the findings of before hold.
+    `known` are the files as an earlier check accepted them: they are not hashed again, and neither their values nor
+    what config and tensors say of each other looked through, so whoever keeps the files has to compare, and the
+    findings of before hold.
     Raises InputError when `directory` is none, or holds a file that cannot be read.
     """
     try:
@@ -102,10 +103,10 @@ def _check(
     check_initialization(trained.config, findings, initial=initial is not None)
     before = None if initial is None else _read_initial(initial, card, findings, allow_pickle=allow_pickle)
     modules = subtract(trained.modules, before.modules, card, findings) if before else trained.modules
-    check_kinds(trained.config, card, modules, findings)
-    check_complete(trained.config, card, modules, findings)
-    note_replaced(modules, card.factor_dtype, findings)
     if known is None:
+        check_kinds(trained.config, card, modules, findings)
+        check_complete(trained.config, card, modules, findings)
+        note_replaced(modules, card.factor_dtype, findings)
         check_effects(modules, card, findings)
     if trained.files.left_out:
         message = f"left out: {', '.join(trained.files.left_out)}"
@@ -151,15 +152,16 @@ def _read(
 ) -> _Read | None:
     """Files, names, config and modules of one directory; None where there is nothing to go on with."""
     files = read_directory(directory, findings, known or {}, allow_pickle=allow_pickle)
-    if files.tensors is not None and is_foreign(files.tensors, findings):
+    if known is None and files.tensors is not None and is_foreign(files.tensors, findings):
         return None
-    names = (*card.modules, *fused_modules(card), *EMBEDDING_NAMES)
+    names = (*card.modules, *card.fused, *EMBEDDING_NAMES)
     config = None if files.config is None else read_config(files.config, findings, names)
     sites = [] if files.tensors is None else find_sites(files.tensors, card, findings, adapter_name)
     if config is None or not sites:
         return None
     modules, undecided = _modules(sites, config, card, findings)
-    _check_targets(config, sites, card, findings)
+    if known is None:
+        _check_targets(config, sites, card, findings)
     return _Read(files, config, modules, undecided)
 
 

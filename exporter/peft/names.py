@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 
 class Part(StrEnum):
@@ -78,6 +79,8 @@ _INNER_PARTS = {
     ("original_module", "bias"): Part.ORIGINAL_BIAS,
 }
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+# Adapters of one structure are spelled alike, and a thousand of them may be read one after the other.
+_NAMES, _ALIKE = 1 << 14, 8
 _PREFIX = re.compile(r"^(?:base_model\.model\.|module\.)")
 
 
@@ -132,49 +135,50 @@ FOREIGN: tuple[Foreign, ...] = tuple(
 )
 
 
-def foreign(names: Iterable[str]) -> tuple[Foreign, str] | None:
+@lru_cache(_ALIKE)
+def foreign(names: tuple[str, ...]) -> tuple[Foreign, str] | None:
     """The first other tool that one of these names gives away, and that name; None when all could be PEFT's."""
-    listed = list(names)
     for tool in FOREIGN:
-        for name in listed:
+        for name in names:
             if tool.pattern.search(name):
                 return tool, name
     return None
 
 
-def parse_name(raw: str, is_module: Callable[[str], bool]) -> TensorName | None:
+@lru_cache(_NAMES)
+def parse_name(raw: str, modules: frozenset[str]) -> TensorName | None:
     """Understand a tensor's name; None when no part of a LoRA adapter is spelled so.
 
-    `is_module` tells whether the foundation has a module: prefixes are taken off until it does.
+    `modules` are the foundation's: prefixes are taken off until one is met.
     """
     plain = _WRAPPERS.sub("", raw)
-    inner = _inside_saved(raw, plain, is_module)
+    inner = _inside_saved(raw, plain, modules)
     if inner is not None:
         return inner
     for pattern, part in _FORMS:
         match = pattern.fullmatch(plain)
         if match:
-            module = _strip(match["module"], is_module)
+            module = _strip(match["module"], modules)
             return TensorName(raw, module, part, match.groupdict().get("adapter"))
     return None
 
 
-def _inside_saved(raw: str, plain: str, is_module: Callable[[str], bool]) -> TensorName | None:
+def _inside_saved(raw: str, plain: str, modules: frozenset[str]) -> TensorName | None:
     """A module inside a saved block: `mlp.modules_to_save.default.down_proj.bias` is `mlp.down_proj.bias`."""
     match = _INNER.fullmatch(plain)
     if match is None:
         return None
     words = match["inner"].split(".")
     for adapter, path in ((words[0], words[1:]), (None, words)):
-        module = _strip(".".join([match["outer"], *path]), is_module)
-        if path and is_module(module):
+        module = _strip(".".join([match["outer"], *path]), modules)
+        if path and module in modules:
             return TensorName(raw, module, _INNER_PARTS[match["kind"], match["what"]], adapter)
     return None
 
 
-def _strip(module: str, is_module: Callable[[str], bool]) -> str:
+def _strip(module: str, modules: frozenset[str]) -> str:
     stripped = module
-    while not is_module(stripped):
+    while stripped not in modules:
         shorter = _PREFIX.sub("", stripped, count=1)
         if shorter == stripped:
             break

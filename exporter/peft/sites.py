@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from exporter.card import Card
 from exporter.peft.findings import Findings
-from exporter.peft.fused import Site, fused_modules, site_module
+from exporter.peft.fused import Site, site_module
 from exporter.peft.names import Part, TensorName, foreign, nearest, parse_name
 from exporter.peft.tensors import Stored
 
@@ -22,32 +22,25 @@ def find_sites(
     if not tensors:
         findings.error("no-tensors", "adapter", "the weights file holds no tensors", hint="save the adapter again")
         return []
-    fused = fused_modules(card)
-    understood = _understand(tensors, {*card.modules, *fused}, findings)
+    understood = _understand(tensors, card.names, findings)
     found: dict[str, dict[Part, TensorName]] = defaultdict(dict)
     for name in _one_adapter(understood, adapter_name, findings):
         first = found[name.module].setdefault(name.part, name)
         if first is not name:
             message = f"{first.raw} and {name.raw} are the same tensor: which is meant?"
             findings.error("ambiguous-tensor", name.raw, message, hint="keep one of them")
-    return [_site(name, parts, tensors, card, fused) for name, parts in found.items()]
+    return [_site(name, parts, tensors, card) for name, parts in found.items()]
 
 
-def _site(
-    name: str,
-    parts: Mapping[Part, TensorName],
-    tensors: Mapping[str, Stored],
-    card: Card,
-    fused: Mapping[str, tuple[str, ...]],
-) -> Site:
-    module, targets = site_module(name, card, fused)
+def _site(name: str, parts: Mapping[Part, TensorName], tensors: Mapping[str, Stored], card: Card) -> Site:
+    module, targets = site_module(name, card)
     stored = {part: tensors[tensor.raw] for part, tensor in parts.items()}
     return Site(name, module, stored, targets, head=card.is_head(name))
 
 
 def is_foreign(tensors: Mapping[str, Stored], findings: Findings) -> bool:
     """Whether the names give away another tool; then that is the one finding."""
-    other = foreign(tensors)
+    other = foreign(tuple(tensors))
     if other is None:
         return False
     tool, name = other
@@ -55,11 +48,11 @@ def is_foreign(tensors: Mapping[str, Stored], findings: Findings) -> bool:
     return True
 
 
-def _understand(names: Iterable[str], known: set[str], findings: Findings) -> list[TensorName]:
+def _understand(names: Iterable[str], known: frozenset[str], findings: Findings) -> list[TensorName]:
     """The names that mean a part of a known module; all others become errors."""
     understood, strange = [], []
     for raw in sorted(names):
-        name = parse_name(raw, known.__contains__)
+        name = parse_name(raw, known)
         if name is None or name.module not in known:
             strange.append((raw, name.module if name else raw))
         else:

@@ -12,7 +12,8 @@ from exporter.peft.gate import check
 from exporter.peft.names import Part, TensorName, nearest, parse_name
 from tests.exporter.adapters import LAYERS, PREFIX, card_of, llama, messages, q_tensors, write
 
-MODULES = {f"{layer}.{name}" for layer in LAYERS for name in ("q_proj", "qkv_proj")} | {"module.inner", "lm_head"}
+_PROJECTIONS = [f"{layer}.{name}" for layer in LAYERS for name in ("q_proj", "qkv_proj")]
+MODULES = frozenset({*_PROJECTIONS, "module.inner", "lm_head"})
 Q0 = f"{LAYERS[0]}.q_proj"
 
 
@@ -69,17 +70,17 @@ def test_every_spelling_of_a_name_gives_the_same_adapter_bytes(tmp_path: Path, s
     ],
 )
 def test_a_name_is_module_part_and_adapter(raw: str, module: str, part: Part, adapter: str | None) -> None:
-    assert parse_name(raw, MODULES.__contains__) == TensorName(raw, module, part, adapter)
+    assert parse_name(raw, MODULES) == TensorName(raw, module, part, adapter)
 
 
 @pytest.mark.parametrize("raw", ["", "weight", f"{Q0}.lora_A", f"{Q0}.lora_C", f"{Q0}.lora_A.a"])
 def test_what_is_no_part_of_an_adapter_has_no_name(raw: str) -> None:
-    assert parse_name(raw, MODULES.__contains__) is None
+    assert parse_name(raw, MODULES) is None
 
 
 @given(st.text(st.sampled_from("module.lora_AB weight_orig_mod.base\n")))
 def test_any_text_is_a_name_or_none(raw: str) -> None:
-    name = parse_name(raw, MODULES.__contains__)
+    name = parse_name(raw, MODULES)
     assert name is None or (name.raw == raw and name.module)
 
 
