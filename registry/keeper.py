@@ -24,7 +24,7 @@ from registry.collecting import GRACE_SECONDS, Collected
 from registry.database import Database
 from registry.digest import Descriptor, Digest
 from registry.origins import Origins, origins
-from registry.publishing import Publication, publish, standing
+from registry.publishing import Publication, publish_all, standing
 from registry.reachability import Item, survey
 from registry.tracing import Trace, trace
 
@@ -92,7 +92,7 @@ class Keeper:
         for each in new:
             each.check()
         with self._change() as change:
-            return [publish(change, self._blobs, each) for each in new]
+            return publish_all(change, self._blobs, new)
 
     def standing(
         self, adapter: str, version: str | None, source: Digest, template: Template | None

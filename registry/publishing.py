@@ -69,13 +69,32 @@ def publish(change: Change, store: BlobStore, new: Publication, *, even_revoked:
 
     A program that is revoked, under whatever name, is refused too, or with `even_revoked` recorded as such.
     """
-    template = foundations.template_id(change.session, new.template)
-    if template is None:
+    return publish_all(change, store, [new], even_revoked=even_revoked)[0]
+
+
+def publish_all(
+    change: Change, store: BlobStore, new: Sequence[Publication], *, even_revoked: bool = False
+) -> list[PublishResult]:
+    """Record publications in this order, each as `publish` does; their blobs are looked for all at once."""
+    templates = [_template(change, each) for each in new]
+    content.require(change, store, [blob for each in new for blob in each.blobs()])
+    return [
+        _record(change, each, template, even_revoked=even_revoked)
+        for each, template in zip(new, templates, strict=True)
+    ]
+
+
+def _template(change: Change, new: Publication) -> int:
+    row = foundations.template_id(change.session, new.template)
+    if row is None:
         raise NotFound(
             "the template is not recorded", hint="record it before the build", digest=str(new.template.digest)
         )
+    return row
+
+
+def _record(change: Change, new: Publication, template: int, *, even_revoked: bool) -> PublishResult:
     number = new.version or _next(change, new)
-    content.require(change, store, new.blobs())
     known = adapters.version(change.session, new.adapter, number)
     if known is not None:
         return _judged(change, _add_to(change, new, known, template), even_revoked=even_revoked)
@@ -89,14 +108,14 @@ def publish(change: Change, store: BlobStore, new: Publication, *, even_revoked:
 def _judged(change: Change, made: PublishResult, *, even_revoked: bool) -> PublishResult:
     """What was recorded, revoked if its program is: devices know it by its digest alone."""
     build = made.build
-    alike = adapters.builds_with(change.session, build.file.digest)
-    revoked = [each for each in alike if each.file == build.file and each.revoked is not None]
-    if made.outcome == "unchanged" or not revoked:
+    revoked = adapters.revoked_program(change.session, build.file.digest)
+    if made.outcome == "unchanged" or revoked is None:
         return made
-    reason, ref = str(revoked[0].revoked), f"{build.adapter}@{build.version}"
+    other, reason = revoked
+    ref = f"{build.adapter}@{build.version}"
     if not even_revoked:
         raise Conflict(
-            f"{ref} is the same program as {revoked[0].adapter}@{revoked[0].version}, which is revoked: {reason}",
+            f"{ref} is the same program as {other}, which is revoked: {reason}",
             hint="devices were told never to run it: publish another one",
         )
     adapters.set_revoked(change, [build], reason)

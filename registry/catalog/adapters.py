@@ -111,6 +111,14 @@ def builds_with(session: Session, blob: Digest) -> tuple[artifacts.Build, ...]:
     return _builds(session, _select_builds().where(here).order_by(t.Build.id))
 
 
+def revoked_program(session: Session, program: Digest) -> tuple[str, str] | None:
+    """The oldest revoked build of this program, as `NAME@VERSION`, and why; None where it was never revoked."""
+    here = (t.Build.digest == program) & t.Build.revoked.is_not(None)
+    query = select(t.Build.adapter, t.Build.version, t.Build.revoked).where(here).order_by(t.Build.id).limit(1)
+    row = session.execute(query).first()
+    return (f"{row.adapter}@{row.version}", str(row.revoked)) if row else None
+
+
 def builds_through(session: Session, hollow: Digest, table: Digest) -> tuple[artifacts.Build, ...]:
     """The builds through the templates that have this hollow program and this relocation table, oldest first."""
     here = (t.Template.hollow == hollow) & (t.Template.relocations == table)
