@@ -6,8 +6,8 @@ Deleting removes the row, then the file, then commits: the database refuses to r
 publisher that records waits for the lock, and a crash leaves at worst a condemned row without a file, which is
 neither damage nor lost. What a publisher has put, but not yet recorded, is loose too: the grace is its time.
 
-No event pins `condemned_at`, for a falsified one can do no harm: each step looks at the references again, so it moves only
-when a loose blob goes. A publisher that loses one so is told to put it again, and does (registry.publishing.insisting).
+No event pins `condemned_at`, for a falsified one can do no harm: each step looks at the references again, so it moves
+only when a loose blob goes. A publisher that loses one so is told to put it again, and does (publishing.insisting).
 """
 
 from __future__ import annotations

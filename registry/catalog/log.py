@@ -43,6 +43,14 @@ def stamp(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def seconds(at: str) -> float:
+    """The time of a stamp in Unix seconds; 0 for a text that is none."""
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return 0
+
+
 def found(change: Change, uuid: str) -> bool:
     """Give a database that has none its identity, which the log starts from; answers whether it did."""
     if identity(change.session):
@@ -62,9 +70,10 @@ def head(session: Session) -> Digest:
     return _last(session)[1]
 
 
-def holds(session: Session, digest: Digest | None) -> bool:
-    """Whether an event with this digest is in the log."""
-    return session.scalar(select(t.Event.id).where(t.Event.digest == digest)) is not None
+def event_with(session: Session, digest: Digest) -> Event | None:
+    """The event with this digest, when it is in the log."""
+    row = session.scalar(select(t.Event).where(t.Event.digest == digest))
+    return event(row) if row else None
 
 
 def _last(session: Session) -> tuple[int, Digest]:

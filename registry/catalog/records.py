@@ -92,9 +92,9 @@ def versions(session: Session) -> Iterator[tuple[str, str]]:
 
 
 def self_tests(session: Session) -> Iterator[tuple[str, Digest | None, Digest | None]]:
-    """For each proven build whose self-test is not its newest proof's: the build, the self-test, and the proof's.
+    """For each build whose self-test is not its newest proof's: the build, the self-test, and the proof's.
 
-    Either may have none.
+    Either may have none; a build without a proof has no self-test.
     """
     newest = select(t.Proof.build, func.max(t.Proof.id).label("id")).group_by(t.Proof.build).subquery()
     query = (
@@ -106,6 +106,10 @@ def self_tests(session: Session) -> Iterator[tuple[str, Digest | None, Digest | 
     )
     for row in session.execute(query.execution_options(yield_per=_ROWS)):
         yield f"{row.adapter}@{row.version}", row.blob, row.self_test
+    unproven = ~select(t.Proof.id).where(t.Proof.build == t.Build.id).exists() & (t.BuildPart.role == "self_test")
+    lone = select(t.Build.adapter, t.Build.version, t.BuildPart.blob).join(t.Build, t.Build.id == t.BuildPart.build)
+    for part in session.execute(lone.where(unproven)):
+        yield f"{part.adapter}@{part.version}", part.blob, None
 
 
 def manifests(session: Session) -> Iterator[Issued]:

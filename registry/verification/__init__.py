@@ -4,7 +4,8 @@
 - `stored`       the store against the rows: sizes, and every blob hashed on all processors
 - `linked`       foundations against their tables, templates and programs against foundations
 - `recorded`     rows against what must hold between them
-- `told`         the audit log against itself and the rows; releases and manifests against the rows
+- `told`         the audit log against itself and the rows; releases against the rows
+- `issued`       manifests against the rows and the log
 
 Nothing raises for damage; each names what depends on it. Every walk is a stream, so memory does not grow with the
 registry. With `fast` nothing is hashed: sizes, links, rows and documents only.
@@ -21,6 +22,7 @@ from registry.artifacts import Report
 from registry.blobs import BlobStore
 from registry.engines import translated
 from registry.verification.inspection import Inspection
+from registry.verification.issued import check_manifests
 from registry.verification.linked import check_foundations
 from registry.verification.recorded import check_rows
 from registry.verification.stored import check_store
@@ -32,7 +34,8 @@ def verify(
 ) -> Report:
     """Look at everything. `now` is Unix time in seconds; `progress` gets the number of bytes hashed."""
     inspection = Inspection.of(session, store, now=now, fast=fast)
-    for look in (check_rows, partial(check_store, progress=progress or _silent), check_foundations, check_history):
+    check_blobs = partial(check_store, progress=progress or _silent)
+    for look in (check_rows, check_blobs, check_foundations, check_history, check_manifests):
         # A row that holds no digest or no JSON stops this look at it, not the others.
         with inspection.finding("database", "database"), translated("the database"):
             look(inspection)

@@ -1,10 +1,11 @@
-"""What was told against what is: the log against itself and the rows, releases and manifests against the rows."""
+"""What was told against what is: the log against itself and the rows, releases against the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
@@ -13,11 +14,9 @@ from registry import audit
 from registry.artifacts import Release
 from registry.audit import Event
 from registry.catalog import channels, log, reach, records, retold
-from registry.catalog.records import Issued
 from registry.catalog.retold import Told
 from registry.digest import Descriptor, Digest
 from registry.errors import InputError
-from registry.manifest import Manifest, ReleasePin
 from registry.release import ReleaseDocument
 from registry.verification.facts import Facts, differences, follow, moved
 from registry.verification.inspection import Inspection
@@ -26,11 +25,15 @@ _BATCH = 500  # events that are compared with the rows at a time
 
 
 class _Kind(NamedTuple):
-    """Rows that are many, each made by one event: what they are, and the event's field that tells them apart."""
+    """Rows that are many, each made by one event: what they are, and the event's field that tells them apart.
+
+    `unsaid` is what an event means that does not say it.
+    """
 
     noun: str
     key: str
     rows: Callable[[Session, Collection[Digest]], Iterator[Told]]
+    unsaid: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def table(self) -> str:
@@ -40,22 +43,18 @@ class _Kind(NamedTuple):
 
 _KINDS = {
     "adapter.publish": _Kind("build", "build", retold.published),
-    "adapter.prove": _Kind("proof", "proof", retold.proven),
+    "adapter.prove": _Kind("proof", "proof", retold.proven, {"self_test": None}),
     "release.create": _Kind("release", "document", retold.released),
 }
 
 
 def check_history(inspection: Inspection) -> None:
-    """The log, then every release, then every manifest."""
+    """The log, then every release."""
     _check_log(inspection)
     for number, document in reach.documents(inspection.session):
         if inspection.sound(document):
             with inspection.finding("release", f"release {number}"):
                 _check_release(inspection, number)
-    for issued in records.manifests(inspection.session):
-        if inspection.sound(issued.file):
-            with inspection.finding("manifest", _subject(issued)):
-                _check_manifest(inspection, issued)
 
 
 def _check_log(inspection: Inspection) -> None:
@@ -152,7 +151,7 @@ class _Account:
             made = {**row.state, "created": row.created}
             rows.setdefault((row.subject, row.state[kind.key]), []).append(made)
         for event, digest in events:
-            told = {**event.after, "created": event.at}
+            told = {**kind.unsaid, **event.after, "created": event.at}
             faults = [differences(row, told) for row in rows.get((event.subject, str(digest)), ())]
             missing = f"the log tells of a {kind.noun} {digest} that is not there, or is another one"
             for message in min(faults, key=len, default=[missing]):
@@ -197,29 +196,3 @@ def _rows(release: Release) -> list[tuple[Digest, dict[str, tuple[str, Descripto
         (line.foundation, {name: (build.version, build.file) for name, build in line.builds.items()})
         for line in release.lines
     ]
-
-
-def _subject(issued: Issued) -> str:
-    return f"manifest {issued.sequence} of {issued.channel}"
-
-
-def _check_manifest(inspection: Inspection, issued: Issued) -> None:
-    session = inspection.session
-    said = Manifest.from_bytes(inspection.store.read(issued.file.digest))
-    head = said.log_head
-    told = (said.channel, said.sequence, said.arms, said.issued, said.expires, said.registry)
-    row = (issued.channel, issued.sequence, issued.arms, issued.issued, issued.expires, log.identity(session))
-    offered = [arm.release for arm in issued.arms if arm.release is not None]
-    documents = channels.documents(session, offered)
-    pins = tuple(ReleasePin(number, documents[number]) for number in offered if number in documents)
-    if told != row or said.releases != pins:
-        inspection.found("manifest", _subject(issued), "its document and its rows differ")
-    if head != issued.log_head or not log.holds(session, head):
-        inspection.found("manifest", _subject(issued), f"the log does not hold the event {head} that it names")
-    channel = channels.channel(session, issued.channel) if issued.newest else None
-    if channel is not None and offered and channel.salt != said.salt:
-        inspection.found("manifest", _subject(issued), "its salt is not the channel's: the next one would move devices")
-    if channel is not None:
-        missing = {*channels.revoked(session, issued.channel, offered)} - {*said.revoked}
-        for digest in sorted(missing):
-            inspection.found("manifest", _subject(issued), f"it does not name the revoked build {digest}")

@@ -9,6 +9,7 @@ import pytest
 from registry import audit, canonical
 from registry.artifacts import Source
 from registry.digest import Digest
+from registry.manifest import Manifest
 from registry.service import Registry
 from tests.registry.files import Pair, run_script
 from tests.registry.stock import Stock, copied
@@ -57,7 +58,7 @@ def messages(registry: Registry, *, fast: bool = False) -> dict[str, str]:
         ("UPDATE versions SET yanked = 'why', yanked_at = 'now' WHERE adapter = 'json'", "json@1.0.0", "is yanked"),
         ("UPDATE builds SET revoked = 'why', revoked_at = 'now' WHERE adapter = 'json'", "sha256:", "is revoked"),
         ("UPDATE manifests SET expires = expires + 1", "manifest 1 of stable", "its document and its rows differ"),
-        ("UPDATE manifests SET log_head = (SELECT min(digest) FROM events)", "manifest 1 of stable", "the log does"),
+        ("UPDATE manifests SET log_head = digest", "manifest 1 of stable", "the log does not hold the event"),
         ("UPDATE manifests SET digest = 'sha256:0'", "database", "a missing row of blobs"),
         ("UPDATE channels SET settings = '{'", "manifest 1 of stable", "not JSON"),
         ("UPDATE releases SET holes = 1", "release 1", "its document and its rows differ"),
@@ -197,6 +198,11 @@ TOLD = {
         "old@1.0.0",
         "its self test is",
     ),
+    "proofs and parts": (
+        "DELETE FROM proofs",
+        "old@1.0.0",
+        "its newest proof's is none",
+    ),
     "proofs.created": ("UPDATE proofs SET created = 'then'", "old@1.0.0", 'its date is "then"'),
     "proofs": ("DELETE FROM proofs", "proofs", "there are 0 proofs, the log tells of 1"),
     "releases.created": ("UPDATE releases SET created = 'then'", "release 1", 'its date is "then"'),
@@ -289,6 +295,56 @@ def test_a_manifest_that_was_taken_away_is_found_by_the_log(registry):
     tamper(registry, "DELETE FROM arms WHERE sequence = 3", "DELETE FROM manifests WHERE sequence = 3")
 
     assert "moved it, but the manifest that followed is not there" in messages(registry)["channel stable"]
+
+
+def test_a_manifest_of_other_arms_that_was_put_in_its_place_is_found(registry):
+    """Its rows and its document agree with each other; the log tells of other arms."""
+    registry.create_release("stable", ["json@1.0.0"], share_bp=1000)
+    assert registry.verify(fast=True).clean
+    said = Manifest.from_bytes(registry.manifest("stable"))
+    arms = (replace(said.arms[0], share_bp=9000), replace(said.arms[1], share_bp=1000))
+    forged = registry.blobs.put_bytes(replace(said, arms=arms).to_bytes())
+    tamper(
+        registry,
+        f"INSERT INTO blobs VALUES ('{forged.digest}', {forged.size}, NULL)",  # noqa: S608 - the test's own
+        f"UPDATE manifests SET digest = '{forged.digest}' WHERE sequence = 2",  # noqa: S608 - the test's own
+        "UPDATE arms SET share_bp = 10000 - share_bp WHERE sequence = 2",
+    )
+
+    assert messages(registry, fast=True) == {
+        "manifest 2 of stable": "its arms do not follow from event 13, release.create\n"
+    }
+
+
+@pytest.mark.parametrize("action", ["release.create", "token.create", "channel.create"])
+def test_a_manifest_that_names_another_event_is_found(registry, action):
+    registry.rollout("stable").halt()
+    event = f"(SELECT digest FROM events WHERE action = '{action}')"  # noqa: S608 - of the list above
+    tamper(registry, f"UPDATE manifests SET log_head = {event} WHERE sequence = 2")  # noqa: S608 - as made above
+
+    assert "its arms do not follow from event" in messages(registry)["manifest 2 of stable"]
+
+
+def test_every_way_to_move_a_channel_is_told(registry):
+    """What the log tells of each verb gives the arms of the manifest that it issued."""
+    rollout = registry.rollout("stable")
+    registry.create_release("stable", ["json@1.0.0"], share_bp=1000)
+    rollout.widen(5000)
+    rollout.halt()
+    rollout.resume()
+    rollout.rollback()
+    rollout.start(2, 2000)
+    rollout.configure(holdout_bp=500)
+    rollout.complete()
+    registry.create_channel("beta")
+    registry.rollout("beta").promote("stable")
+    registry.revoke("json@1.0.0", "leaks")
+    registry.delete_channel("stable")
+    registry.create_channel("stable")
+    registry.create_release("stable", ["pirate@1.0.0"])
+
+    assert registry.verify().damage == ()
+    assert [event.action for event in registry.events(3)] == ["release.create", "channel.create", "channel.delete"]
 
 
 def test_a_build_whose_program_was_swapped_is_found_by_the_log(registry):
