@@ -56,20 +56,24 @@ def _check_event(inspection: Inspection, issued: Issued, before: Arms) -> None:
         message = f"the log does not hold the event {issued.log_head} that it names"
         inspection.found("manifest", _subject(issued), message)
         return
-    if arms_after(event, issued.channel, before) != issued.arms:
+    follows = arms_after(event, issued.channel, before)
+    if follows is not None and follows != issued.arms:
         inspection.found("manifest", _subject(issued), f"its arms do not follow from event {event.id}, {event.action}")
     if abs(log.seconds(event.at) - issued.issued) > 1:
         inspection.found("manifest", _subject(issued), f"event {event.id}, for which it was issued, is of {event.at}")
 
 
-def arms_after(event: Event, channel: str, before: Arms) -> Arms:
+def arms_after(event: Event, channel: str, before: Arms) -> Arms | None:
     """The arms of the manifest that an event led to, none for one that leads to no manifest of this channel.
 
-    Raises FormatError and InputError for an event that makes no sense: it was edited.
+    None for an event of the first versions, which did not say what a release was offered to. Raises FormatError and
+    InputError for an event that makes no sense: it was edited.
     """
     after = Fields(event.after if isinstance(event.after, dict) else {}, f"event {event.id}")
     if event.action in _UNMOVED:
         return before
+    if event.action == "release.create" and "offer" not in after:
+        return None
     if event.action == "release.create":
         offer, number = after.object("offer"), event.subject.removeprefix("release ")
         new = number.isdecimal() and int(number) not in [arm.release for arm in before]
