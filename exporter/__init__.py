@@ -9,7 +9,8 @@
 - `relocation` finds them in an exported program, `registry.relink` writes others there
 - `retarget` makes the files of another fine-tune of a known base, without an export
 - `foundation`, `module_foundation` and `publish` join all this with the registry
-- `proof` runs what was published against transformers and PEFT: `probes` in, `figures` out, `reference` beside
+- `proof` runs what was published against PEFT on the base: `text_proof` with `probes`, `module_proof` with
+  `module_probes`; `figures` come out, `reference` stands beside
 
 Only `decoder`, `lora`, `lower`, `export` and their kin import torch, and nothing imports those before an export is due:
 

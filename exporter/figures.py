@@ -1,4 +1,4 @@
-"""What a proof measures and how it judges it: figures in, a verdict out. Imports torch.
+"""What a proof of a text model measures, and how every proof is judged: figures in, a verdict out. Imports torch.
 
 Distances are root mean squares over all compared logits, errors the largest difference; `scale` is the largest logit.
 Rounding activations to int8 makes the largest error of a deep quantized model meaningless, so there the distances
@@ -8,9 +8,9 @@ decide, and the error is judged on the first layers alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.nn import functional
@@ -94,17 +94,36 @@ def _loss(logits: torch.Tensor, tokens: Sequence[int], completion: int) -> float
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Distances:
+    """How far a program is from the reference and from the plain base; `scale` is the reference's largest value."""
+
+    values: ClassVar[str] = "values"  # what is compared
+
+    error: float
+    scale: float
+    from_reference: float
+    from_base: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As they stand in the proof's document."""
+        return {
+            "max_error": self.error,
+            "scale": self.scale,
+            "distance_from_reference": self.from_reference,
+            "distance_from_base": self.from_base,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Figures(Distances):
     """All rows together. `agreement` is the share of positions with the same likeliest token as the reference.
 
     `losses` are the mean loss per completion token of the program and of the plain base, None without completions.
     """
 
+    values: ClassVar[str] = "logits"
+
     positions: int
-    error: float
-    scale: float
-    from_reference: float
-    from_base: float
     agreement: float
     losses: tuple[float, float] | None
 
@@ -116,7 +135,7 @@ class Figures:
         completion = sum(row.completion for row in rows)
         return cls(
             positions=positions,
-            error=max(row.error for row in rows),
+            error=largest(row.error for row in rows),
             scale=max(row.scale for row in rows),
             from_reference=math.sqrt(sum(row.off for row in rows) / logits),
             from_base=math.sqrt(sum(row.away for row in rows) / logits),
@@ -126,14 +145,8 @@ class Figures:
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the proof's document."""
-        document: dict[str, Any] = {
-            "positions": self.positions,
-            "max_error": self.error,
-            "scale": self.scale,
-            "distance_from_reference": self.from_reference,
-            "distance_from_base": self.from_base,
-            "greedy_agreement": self.agreement,
-        }
+        document = Distances.to_json(self)
+        document |= {"positions": self.positions, "greedy_agreement": self.agreement}
         if self.losses:
             document |= {"loss_with_adapter": self.losses[0], "loss_of_base": self.losses[1]}
         return document
@@ -147,16 +160,22 @@ class Figures:
         return (f"no better than base: wrong base or template? Mean loss of the completions: {losses}",)
 
 
+def largest(values: Iterable[float]) -> float:
+    """The largest value; NaN if any is, for a program that answers NaN anywhere is off."""
+    listed = list(values)
+    return math.nan if any(map(math.isnan, listed)) else max(listed)
+
+
 def _mean_losses(rows: Sequence[Row], completion: int) -> tuple[float, float]:
     return sum(row.losses[0] for row in rows) / completion, sum(row.losses[1] for row in rows) / completion
 
 
 def allowed(recipe: Recipe, scale: float) -> float:
-    """The largest error that a build of this recipe may have, for logits of this scale."""
+    """The largest error that a build of this recipe may have, for values of this scale."""
     return scale * (QUANTIZED_TOLERANCE if recipe.quantized else TOLERANCE[recipe.dtype])
 
 
-def judge(name: str, recipe: Recipe, whole: Figures, first: Figures | None) -> None:
+def judge(name: str, recipe: Recipe, whole: Distances, first: Distances | None = None) -> None:
     """Raise ProofFailed, with all figures, for a build that is off the reference or no different from the base.
 
     `first` are the figures of the first layers, where the largest error is judged; None where `whole` is.
@@ -165,7 +184,7 @@ def judge(name: str, recipe: Recipe, whole: Figures, first: Figures | None) -> N
     limit, values = allowed(recipe, judged.scale), _values(whole, first)
     distances = (
         f"distance from the reference {whole.from_reference:.3g}, from the plain base {whole.from_base:.3g} "
-        f"(logits up to {whole.scale:.3g})"
+        f"({whole.values} up to {whole.scale:.3g})"
     )
     if not judged.error <= limit:  # NaN is off too
         where = "" if first is None else " of the first layers"
@@ -175,7 +194,7 @@ def judge(name: str, recipe: Recipe, whole: Figures, first: Figures | None) -> N
             hint="the published program does not compute what PEFT does: do not release it, and please report this",
             **values,
         )
-    if not whole.from_base >= EFFECT * whole.from_reference:
+    if not (whole.from_base > 0 and whole.from_base >= EFFECT * whole.from_reference):
         raise ProofFailed(
             f"{name} is no different from the plain base: {distances}",
             hint="was it trained, and on this base? A lora_B that is all zero has no effect",
@@ -183,7 +202,7 @@ def judge(name: str, recipe: Recipe, whole: Figures, first: Figures | None) -> N
         )
 
 
-def _values(whole: Figures, first: Figures | None) -> dict[str, Any]:
+def _values(whole: Distances, first: Distances | None) -> dict[str, Any]:
     return {"figures": whole.to_json(), **({"first_layers": first.to_json()} if first else {})}
 
 

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from torch import nn
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from exporter.base import Checkpoint, read_base
@@ -91,13 +92,18 @@ class ModuleSource:
         }
 
     @cached_property
+    def traced(self) -> ExportedProgram:
+        """The module's graph on its inputs. Raises InputError when it cannot be traced."""
+        with user_code(f"torch.export cannot trace the module of {self.spec}"), torch.no_grad():
+            return trace(self.root, self.example())
+
+    @cached_property
     def graph(self) -> int:
         """The number of the graph that the base's program is made of: what is computed, whatever the weights.
 
         31 bits of a hash over the traced code and the constants in it. Raises InputError when it cannot be traced.
         """
-        with _user_code(f"torch.export cannot trace the module of {self.spec}"), torch.no_grad():
-            program = trace(self.root, self.example())
+        program = self.traced
         parts = [part.code for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
         hasher = hashlib.sha256("\n".join(parts).encode())
         for name, constant in sorted(program.constants.items()):
@@ -125,7 +131,7 @@ def _factory(spec: str) -> Callable[[], Any]:
         raise InputError(f"{spec!r} is no factory", hint="write package.module:factory")
     sys.path.insert(0, str(Path.cwd()))  # a console script does not look there by itself
     try:
-        with _user_code(f"{match[1]} cannot be imported"):
+        with user_code(f"{match[1]} cannot be imported", imports=match[1]):
             module = import_module(match[1])
     finally:
         sys.path.pop(0)
@@ -137,7 +143,7 @@ def _factory(spec: str) -> Callable[[], Any]:
 
 
 def _called(spec: str, factory: Callable[[], Any]) -> Mapping[str, Any]:
-    with _user_code(f"{spec} failed"):
+    with user_code(f"{spec} failed"):
         made = factory()
     if isinstance(made, Mapping) and made.keys() <= {"module", "inputs", "dynamic_shapes", "checkpoint"}:
         return made
@@ -147,13 +153,23 @@ def _called(spec: str, factory: Callable[[], Any]) -> Mapping[str, Any]:
 
 
 @contextmanager
-def _user_code(what: str) -> Iterator[None]:
-    """Turn whatever the user's code raises into one sentence."""
+def user_code(what: str, imports: str = "") -> Iterator[None]:
+    """Turn whatever the user's code raises into one sentence; `imports` is the module that it imports."""
     try:
         yield
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
-        raise InputError(f"{what}: {type(error).__name__}: {reason}", hint="run it in Python to see where") from error
+        raise InputError(f"{what}: {type(error).__name__}: {reason}", hint=_hint(error, imports)) from error
+
+
+def _hint(error: Exception, imports: str) -> str:
+    """What to do: a module that is not there is not on Python's path, all else is the code's."""
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{imports}.".startswith(f"{error.name}."):
+        return (
+            "the factory is called whenever its module is needed: run ptdock in the directory in which "
+            f"`import {imports}` works, or put that directory on PYTHONPATH"
+        )
+    return "run it in Python to see where"
 
 
 def with_own_storage(root: nn.Module) -> nn.Module:

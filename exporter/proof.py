@@ -1,85 +1,48 @@
-"""Proof of a build: the published files in ExecuTorch's runtime against transformers + PEFT. Imports torch and peft.
+"""Proof of a build: the published files in ExecuTorch's runtime against PEFT on the base. Torch comes with it.
 
 proven = prove_build(registry, registry.build("pirate@1.2.0"), ProofOptions(probes=Path("prompts.jsonl")))
 proven.figures.error                   # the largest difference of a logit
 
 A build that is off the reference, or no different from the plain base, is refused with both figures. What is kept is
-a document of probes and figures, and a self-test that devices replay after each install.
+a document of probes and figures, and of a text model a self-test that devices replay after each install. Text models
+are proven by exporter.text_proof, a factory's modules by exporter.module_proof.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, cast
 
-import torch
-
 from exporter.base import Checkpoint
-from exporter.decoder_export import DecoderModel, layer_of
-from exporter.export import DTYPES, Job, export_adapter
-from exporter.figures import Figures, Row, allowed, compare, judge, self_test
-from exporter.linker import Gate, card_of
-from exporter.parts import base_files
-from exporter.probes import Probe, Vocabulary, built_in, read_probes
+from exporter.candidate import Candidate, Evidence, ProofOptions
+from exporter.figures import Distances, Figures
+from exporter.module_export import ModuleSource
+from exporter.module_proof import ModuleBench
 from exporter.quiet import quiet
-from exporter.recipe import Recipe
-from exporter.reference import Reference, continued, logits
-from exporter.session import Session
 from exporter.sources import Progress, no_progress, open_source, recipe_for
 from exporter.stored import laid_out
-from exporter.structure import Structure
+from exporter.text_proof import TextBench
 from registry import canonical
-from registry.artifacts import Build, Foundation, Proof, Template
+from registry.artifacts import Build, Proof
 from registry.digest import Descriptor
-from registry.errors import InputError, ProofFailed
-from registry.prompt import Prompt
-from registry.relocation import RelocationTable
-from registry.selftest import SelfTest
+from registry.errors import InputError
 from registry.service import Registry
 
-CONTINUE = 12
-"""So many tokens of its own the reference writes after each probe that has no completion."""
-
-ROUNDS = 4
-"""So often further probes are made while too few positions are clear enough for a self-test."""
-
-FIRST_LAYERS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class ProofOptions:
-    """`probes` is a file of prompts, None for the built-in ones; `base` says where the checkpoint is now."""
-
-    probes: Path | None = None
-    base: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A program that is to be proven, and what it was made from: the adapter's directory, as the gate reads it."""
-
-    name: str
-    foundation: Foundation
-    template: Template
-    program: Descriptor
-    factors: Descriptor
-    directory: Path
-    gate: Gate
-    prompt: Descriptor | None = None
+LIBRARIES = ("executorch", "torch", "transformers", "peft")
 
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """A proof that succeeded, its documents in the store; `first_layers` only for a deep quantized model."""
+    """A proof that succeeded, its documents in the store; `first_layers` only for a deep quantized model.
 
-    figures: Figures
+    `self_test` is None for a module that is no text model.
+    """
+
+    figures: Distances
     first_layers: Figures | None
     document: Descriptor
-    self_test: Descriptor
+    self_test: Descriptor | None
 
 
 def prove_build(
@@ -105,140 +68,39 @@ def prove_build(
 def prove(registry: Registry, candidate: Candidate, options: ProofOptions, progress: Progress = no_progress) -> Proven:
     """Run a program that is in the store against the reference, and put the proof's documents into the store.
 
-    Raises ProofFailed with the figures, InputError for probes that cannot be and for what is no text model, NotFound or
-    IntegrityError for the checkpoint.
+    Raises ProofFailed with the figures, InputError for probes that cannot be, NotFound or IntegrityError for the
+    checkpoint, InputError, IntegrityError or Conflict for a factory that is gone or has changed.
     """
     recipe = recipe_for(registry, candidate.foundation)
-    if recipe.module:
+    if recipe.module and options.probes:
         raise InputError(
-            f"{candidate.name} stands on a module of its own, not on a text model",
-            hint="compare its program with PEFT on your own inputs: only text models can be proven so far",
+            f"{candidate.name} stands on a module of its own, which takes no prompts",
+            hint=f"leave --probes out: it is asked the inputs that {recipe.module} answers, and variants of them",
         )
-    bench = _Bench(registry, candidate, recipe, progress)
     with open_source(registry, candidate.foundation, options.base, progress) as source, quiet():
-        return bench.prove(cast("Checkpoint", source), options)
+        if recipe.module:
+            evidence = ModuleBench(registry, candidate, recipe, progress).prove(cast("ModuleSource", source))
+        else:
+            evidence = TextBench(registry, candidate, recipe, progress).prove(cast("Checkpoint", source), options)
+    return _kept(registry, candidate, evidence)
 
 
-class _Bench:
-    """One proof: what is compared with what."""
-
-    def __init__(self, registry: Registry, candidate: Candidate, recipe: Recipe, progress: Progress) -> None:
-        self._registry, self._candidate, self._recipe, self._progress = registry, candidate, recipe, progress
-        self._card = card_of(registry, candidate.foundation)
-        self._structure = Structure.from_json(candidate.template.structure)
-
-    def prove(self, checkpoint: Checkpoint, options: ProofOptions) -> Proven:
-        """Measure, judge, and keep the documents."""
-        vocabulary, context = self._vocabulary(), self._candidate.template.context
-        given = read_probes(options.probes, vocabulary, context) if options.probes else ()
-        probes = list(given or built_in(vocabulary, self._structure, context))
-        self._progress("loading transformers and PEFT")
-        reference, path = self._reference(checkpoint), self._registry.blobs.path
-        session = Session(path(self._candidate.program.digest), path(self._candidate.foundation.file.digest))
-        self._progress(f"comparing {len(probes)} probes")
-        rows = [_measure(probe, session, reference, context) for probe in probes]
-        first = self._first_layers(checkpoint, rows)
-        judge(self._candidate.name, self._recipe, Figures.of(rows), first)
-        for round_ in range(1, ROUNDS):
-            if self_test(self._recipe, rows, Figures.of(rows)) is None:
-                more = built_in(vocabulary, self._structure, context, round_)
-                self._progress(f"comparing {len(more)} more probes")
-                rows += [_measure(probe, session, reference, context) for probe in more]
-                probes += more
-        return self._kept(list(zip(probes, rows, strict=True)), first)
-
-    def _vocabulary(self) -> Vocabulary:
-        blobs, base = self._registry.blobs, self._registry.base(self._candidate.foundation.base)
-        embedding = self._card.input_embedding
-        if embedding is None:
-            raise InputError(f"{self._candidate.name}: its base embeds no tokens, so no text can prove it")
-        chat = self._candidate.prompt or base.prompt
-        prompt = Prompt.from_bytes(blobs.read(chat.digest)) if chat else None
-        return Vocabulary.of(base_files(blobs, base), self._card.modules[embedding].inputs, prompt)
-
-    def _reference(self, checkpoint: Checkpoint, layers: int | None = None) -> Reference:
-        reference = Reference(checkpoint.directory, self._recipe, layers)
-        reference.adapt(self._candidate.directory, self._candidate.gate, self._card)
-        return reference
-
-    def _first_layers(self, checkpoint: Checkpoint, rows: Sequence[Row]) -> Figures | None:
-        """The first layers of a deep quantized model, exported for this alone, on the first probes."""
-        layers = 1 + max(map(layer_of, self._card.modules))
-        if not self._recipe.quantized or layers <= FIRST_LAYERS:
-            return None
-        self._progress(f"exporting the first {FIRST_LAYERS} layers")
-        reference = self._reference(checkpoint, FIRST_LAYERS)
-        with tempfile.TemporaryDirectory(dir=self._registry.home, prefix="work-") as work:
-            session = self._first_session(checkpoint, Path(work))
-            asked = [Probe("", row.tokens) for row in rows[:CONTINUE]]
-            return Figures.of([_measure(probe, session, reference, len(probe.prompt)) for probe in asked])
-
-    def _first_session(self, checkpoint: Checkpoint, work: Path) -> Session:
-        context = self._candidate.template.context
-        model = DecoderModel(checkpoint, context, layers=FIRST_LAYERS)
-        kept = {name: each for name, each in self._structure.modules.items() if layer_of(name) < FIRST_LAYERS}
-        job = Job(model, self._recipe, context, no_progress)
-        program = work / "first-layers.pte"
-        program.write_bytes(export_adapter(job, Structure(kept), self._factors(), work))
-        return Session(program, work / "foundation.ptd")
-
-    def _factors(self) -> dict[str, torch.Tensor]:
-        read = self._registry.blobs.read
-        table = RelocationTable.from_bytes(read(self._candidate.template.table.digest))
-        data, at = bytearray(read(self._candidate.factors.digest)), 0
-        shapes = self._structure.shapes(self._card)
-        found: dict[str, torch.Tensor] = {}
-        for slot in table.slots:
-            part = torch.frombuffer(data[at : at + slot.size], dtype=DTYPES[slot.dtype])
-            found |= {name: part.reshape(shapes[name]).clone() for name in slot.names}
-            at += slot.size
-        return found
-
-    def _kept(self, measured: Sequence[tuple[Probe, Row]], first: Figures | None) -> Proven:
-        rows = [row for _, row in measured]
-        figures, put = Figures.of(rows), self._registry.blobs.put_bytes
-        test = put(_needed(self._candidate.name, self_test(self._recipe, rows, figures), figures).to_bytes())
-        document = {
-            "schema": 1,
-            "build": str(self._candidate.program.digest),
-            "foundation": str(self._candidate.foundation.file.digest),
-            "libraries": {name: version(name) for name in ("executorch", "torch", "transformers", "peft")},
-            "probes": [_probe_json(probe, row) for probe, row in measured],
-            "figures": figures.to_json(),
-            "allowed_error": allowed(self._recipe, (first or figures).scale),
-            "warnings": list(figures.warnings),
-            "self_test": test.to_json(),
-            **({"first_layers": {"layers": FIRST_LAYERS, **first.to_json()}} if first else {}),
-        }
-        return Proven(figures, first, put(canonical.dumps(document)), test)
-
-
-def _measure(probe: Probe, session: Session, reference: Reference, context: int) -> Row:
-    """A probe with its completion, or with what the reference answers, token by token; and its prompt at once."""
-    tokens = probe.tokens
-    if not probe.completion:
-        tokens += continued(reference.adapted, tokens, min(CONTINUE, context - len(tokens)))
-    expected, actual = logits(reference.adapted, tokens), session.forced(tokens)
-    row = compare(tokens, actual, expected, logits(reference.plain, tokens), len(probe.completion))
-    at_once = (session.prefilled(probe.prompt)[0] - expected[len(probe.prompt) - 1]).abs().max()
-    return replace(row, error=max(row.error, float(at_once)))
-
-
-def _needed(name: str, test: SelfTest | None, figures: Figures) -> SelfTest:
-    if test is None:
-        raise ProofFailed(
-            f"{name}: too few answers are clear enough for a self-test on devices",
-            hint="give prompts that it was trained on: --probes prompts.jsonl",
-            figures=figures.to_json(),
-        )
-    return test
-
-
-def _probe_json(probe: Probe, row: Row) -> dict[str, Any]:
-    return {
-        "origin": probe.origin,
-        "token_ids": list(row.tokens),
-        "prompt": len(probe.prompt),
-        "completion": row.completion,
-        "max_error": row.error,
+def _kept(registry: Registry, candidate: Candidate, evidence: Evidence) -> Proven:
+    put, test, first = registry.blobs.put_bytes, evidence.self_test, evidence.first_layers
+    replayed = put(test.to_bytes()) if test else None
+    document: dict[str, Any] = {
+        "schema": 1,
+        "build": str(candidate.program.digest),
+        "foundation": str(candidate.foundation.file.digest),
+        "libraries": {name: version(name) for name in LIBRARIES},
+        "probes": list(evidence.probes),
+        "figures": evidence.figures.to_json(),
+        "allowed_error": evidence.allowed_error,
+        "warnings": list(evidence.warnings),
+        **({"self_test": replayed.to_json()} if replayed else {}),
+        **evidence.more,
     }
+    return Proven(evidence.figures, first, put(canonical.dumps(document)), replayed)
+
+
+__all__ = ["Candidate", "ProofOptions", "Proven", "prove", "prove_build"]

@@ -1,12 +1,13 @@
-"""What a build must compute: the checkpoint in transformers, the adapter in PEFT. Imports torch, transformers, peft.
+"""What a build must compute: the base in plain torch, the adapter in PEFT. Imports torch, transformers, peft.
 
-    reference = Reference(checkpoint.directory, recipe)
+    reference = Reference.of_checkpoint(checkpoint.directory, recipe)
     reference.adapt(directory, gate, card)
     logits(reference.adapted, [1, 9, 33])           # (3, vocabulary)
     logits(reference.plain, [1, 9, 33])
 
-Nothing of ours takes part but two things: tensors get the names under which PEFT looks for them, and on a quantized
-foundation weights are dequantized and activations rounded as that foundation has it.
+A checkpoint's base is transformers' model of it, any other the factory's own module: `Reference(source.root)`. Nothing
+of ours takes part but two things: tensors get the names under which PEFT looks for them, and on a quantized foundation
+weights are dequantized and activations rounded as that foundation has it.
 """
 
 from __future__ import annotations
@@ -44,18 +45,24 @@ _BASE_COPIES = {Part.BASE_WEIGHT, Part.ORIGINAL_WEIGHT, Part.ORIGINAL_BIAS}
 
 
 class Reference:
-    """A checkpoint in eager fp32, `plain` and, after `adapt`, `adapted`; both over the same large tensors."""
+    """A base in eager fp32, `plain` and, after `adapt`, `adapted`; both over the same large tensors."""
 
-    def __init__(self, directory: Path, recipe: Recipe, layers: int | None = None) -> None:
-        """Load it with its weights as the recipe stores them; only its first `layers`, if given."""
-        self.plain: Any = _load(directory, layers)
-        self.adapted: Any = self.plain
-        self._rounded: list[nn.Linear] = []
+    def __init__(self, plain: nn.Module, rounded: Sequence[nn.Linear] = ()) -> None:
+        """`rounded` are those of its linears whose activations are rounded to int8."""
+        self.plain: Any = plain
+        self.adapted: Any = plain
+        self._rounded = rounded
+
+    @classmethod
+    def of_checkpoint(cls, directory: Path, recipe: Recipe, layers: int | None = None) -> Reference:
+        """Load a checkpoint with its weights as the recipe stores them; only its first `layers`, if given."""
+        model = _load(directory, layers)
         if recipe.quantized:
-            _quantize(self.plain, recipe.quantized)
-            self._rounded = _linears(self.plain)
-        elif recipe.dtype != "F32":
-            self.plain.to(_TORCH[recipe.dtype]).float()
+            _quantize(model, recipe.quantized)
+            return cls(model, _linears(model))
+        if recipe.dtype != "F32":
+            model.to(_TORCH[recipe.dtype]).float()
+        return cls(model)
 
     def adapt(self, directory: Path, gate: Gate, card: Card) -> None:
         """Put an adapter on; what it has for layers that the model lacks is left out. Call it once, before any logits.
@@ -181,7 +188,8 @@ def _read(model: nn.Module, directory: Path, gate: Gate, card: Card) -> tuple[di
         if name is not None and chosen and name.module in present and name.part not in _BASE_COPIES:
             values = torch.frombuffer(bytearray(stored.raw), dtype=_TORCH[stored.dtype]).reshape(stored.shape)
             tensors[f"{_PREFIX}{name.module}.{name.part}"] = values.clone()
-    return {**json.loads(files.config), "init_lora_weights": True, "inference_mode": True}, tensors
+    # By the task PEFT chooses a wrapper that asks for a transformers model, and computes the same.
+    return {**json.loads(files.config), "init_lora_weights": True, "inference_mode": True, "task_type": None}, tensors
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A program on its foundation in ExecuTorch's runtime, for comparing. Imports torch and executorch.
 
+Loaded(program, foundation).run([pixels])            # the tensors that any program answers
 Session(program, foundation).forced([1, 9, 33])      # (3, vocabulary): the logits after each token
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import executorch.extension.llm.custom_ops.custom_ops
 import executorch.kernels.quantized  # noqa: F401 - the imports register the operators
@@ -16,8 +18,8 @@ from executorch.runtime import Runtime
 from registry.errors import IntegrityError
 
 
-class Session:
-    """A loaded text program; whatever is fed starts from an empty context."""
+class Loaded:
+    """A loaded program."""
 
     def __init__(self, program: Path, foundation: Path) -> None:
         """Load both. Raises IntegrityError where the runtime refuses them."""
@@ -30,6 +32,15 @@ class Session:
                 hint="`ptdock verify` says whether one of them is damaged",
             ) from error
 
+    def run(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """The tensors that it answers. Raises RuntimeError where the runtime cannot run it on these inputs."""
+        answered = self._forward.execute(list(inputs))
+        return [each.clone() for each in answered if isinstance(each, torch.Tensor)]  # the next run writes over them
+
+
+class Session(Loaded):
+    """A loaded text program; whatever is fed starts from an empty context."""
+
     def forced(self, tokens: Sequence[int]) -> torch.Tensor:
         """(tokens, vocabulary) fp32: the logits after each token, fed one by one as in decoding."""
         return torch.cat([self._run([token], position) for position, token in enumerate(tokens)])
@@ -40,5 +51,5 @@ class Session:
 
     def _run(self, tokens: Sequence[int], position: int) -> torch.Tensor:
         inputs = (torch.tensor([list(tokens)], dtype=torch.int64), torch.tensor([position], dtype=torch.int64))
-        logits: torch.Tensor = self._forward.execute(inputs)[0]
-        return logits.reshape(-1, logits.shape[-1])[-1:].float().clone()
+        logits = self.run(inputs)[0]
+        return logits.reshape(-1, logits.shape[-1])[-1:].float()

@@ -1,5 +1,6 @@
 """The command line on a foundation of any torch module."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,6 @@ def test_a_factory_is_exported_shown_and_takes_adapters(home, tmp_path):
     published = answer(home, "adapter", "publish", directory, "--foundation", "views", "--name", "a")
     assert (published["foundation"], published["relinked"]) == (made["digest"], True)
     answer(home, "verify")
-    unproven = refusal(home, "adapter", "prove", "a@1.0.0", code=2)
-    assert unproven["message"] == "a@1.0.0 stands on a module of its own, not on a text model"
-    assert "compare its program with PEFT on your own inputs" in unproven["hint"]
 
     again = ptdock(home, "foundation", "export", "--module", VIEWS, "--name", "views")
     assert again.stdout.startswith("views was exported already: sha256:")
@@ -38,6 +36,60 @@ def test_a_factory_is_exported_shown_and_takes_adapters(home, tmp_path):
     recipe = tmp_path / "recipe.json"
     recipe.write_text(ptdock(home, "foundation", "show", "views", "--json").stdout)
     assert not answer(home, "foundation", "export", "--recipe", recipe, "--name", "views")["fresh"]
+
+
+def test_an_adapter_of_a_module_is_proven_shown_and_let_into_a_channel_that_insists(home, tmp_path):
+    answer(home, "foundation", "export", "--module", VIEWS, "--name", "views")
+    directory = saved(trained(load_module(VIEWS).root, target_modules=["q", "o"]), tmp_path / "adapter")
+    made = answer(home, "adapter", "publish", directory, "--foundation", "views", "--name", "a", "--prove")
+    assert made["proof"]["figures"]["max_error"] < made["proof"]["allowed_error"]
+    assert (made["proof"]["self_test"], made["proof"]["probes"]) == (None, 5)
+    assert answer(home, "adapter", "prove", "a")["proof"] == made["proof"]
+    assert answer(home, "adapter", "show", "a@1.0.0", "--fast")["proof"] == made["proof"]
+    text = ptdock(home, "adapter", "show", "a@1.0.0", "--fast").stdout
+    assert f"allowed, {made['proof']['figures']['values']} values of 5 probes" in text
+    assert "from PEFT" in text
+
+    answer(home, "channel", "create", "careful", "--require-proof")
+    answer(home, "release", "create", "--channel", "careful", "--adapter", "a@1.0.0")
+    error = refusal(home, "adapter", "prove", "a", "--probes", tmp_path / "prompts.jsonl", code=2)
+    assert error["message"] == "a@1.0.0 stands on a module of its own, which takes no prompts"
+    idle = saved(trained(load_module(VIEWS).root, target_modules=["q", "o"], lora_alpha=1e-9), tmp_path / "idle")
+    error = refusal(home, "adapter", "publish", idle, "--foundation", "views", "--name", "idle", "--prove", code=7)
+    assert error["message"].startswith("idle is no different from the plain base: distance from the reference")
+    assert [each["name"] for each in answer(home, "adapter", "list")] == ["a"]
+
+
+FACTORY = """
+import torch
+
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 8)), (torch.randn(2, 8),)
+"""
+
+
+def test_a_proof_whose_factory_is_gone_says_what_to_do(home, tmp_path, monkeypatch):
+    package = tmp_path / "here" / f"made_{tmp_path.name.replace('-', '_')}"
+    package.mkdir(parents=True)
+    (package / "nets.py").write_text(FACTORY)
+    spec = f"{package.name}.nets:make"
+    monkeypatch.chdir(package.parent)
+    answer(home, "foundation", "export", "--module", spec, "--name", "net")
+    directory = saved(trained(load_module(spec).root, target_modules=["0"]), tmp_path / "adapter")
+    answer(home, "adapter", "publish", directory, "--foundation", "net", "--name", "a")
+    answer(home, "adapter", "prove", "a")
+
+    monkeypatch.chdir(tmp_path)
+    for name in (package.name, f"{package.name}.nets"):
+        sys.modules.pop(name)
+    error = refusal(home, "adapter", "prove", "a", code=2)
+    assert error["message"] == (
+        f"{package.name}.nets cannot be imported: ModuleNotFoundError: No module named '{package.name}'"
+    )
+    assert error["hint"].endswith(
+        f"run ptdock in the directory in which `import {package.name}.nets` works, or put that directory on PYTHONPATH"
+    )
 
 
 def test_a_module_that_an_older_executorch_exported_is_upgraded(home, tmp_path, monkeypatch):

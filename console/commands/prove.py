@@ -35,10 +35,10 @@ def probes_option(command: FC) -> FC:
 @probes_option
 @pass_app
 def prove(app: App, ref: str, foundation: str | None, base: Path | None, probes: Path | None) -> None:
-    """Run a build's files against transformers and PEFT.
+    """Run a build's files against transformers and PEFT, or against the factory's module with PEFT.
 
-    Refused when it is off that reference, or no different from the plain base. Releases then carry a self-test that
-    devices replay.
+    Refused when it is off that reference, or no different from the plain base. Releases of text models then carry a
+    self-test that devices replay.
     """
     from exporter.sources import load_prover
 
@@ -67,7 +67,7 @@ def proof_document(registry: Registry, kept: Proof) -> dict[str, Any]:
     return {
         **kept.document.to_json(),
         "created": kept.created,
-        "self_test": kept.self_test.to_json(),
+        "self_test": kept.self_test.to_json() if kept.self_test else None,
         "probes": len(document["probes"]),
         **{name: document[name] for name in ("figures", "allowed_error", "libraries", "warnings")},
         "first_layers": document.get("first_layers"),
@@ -83,13 +83,19 @@ def proof_lines(proof: Mapping[str, Any] | None) -> list[tuple[str, str | None]]
     error = f"largest error {judged['max_error']:.2g}, {proof['allowed_error']:.2g} allowed"
     where = f" (first {first['layers']} layers)" if first else ""
     off, away = figures["distance_from_reference"], figures["distance_from_base"]
-    asked = f"{render.plural(proof['probes'], 'probe')}, {figures['positions']} positions"
     return [
-        ("proof", f"{error}{where}, {figures['greedy_agreement']:.0%} of the answers agree; {asked}"),
+        ("proof", f"{error}{where}, {_asked(figures)} of {render.plural(proof['probes'], 'probe')}"),
         ("distance", f"{off:.2g} from PEFT, {away:.2g} from the plain base"),
         ("mean loss", _losses(figures)),
         ("proven by", f"executorch {libraries['executorch']}, peft {libraries['peft']}"),
     ]
+
+
+def _asked(figures: Mapping[str, Any]) -> str:
+    """On how much the figures stand: a text model's answers, or a module's outputs."""
+    if "greedy_agreement" not in figures:
+        return f"{figures['values']} values"
+    return f"{figures['greedy_agreement']:.0%} of the answers agree; {figures['positions']} positions"
 
 
 def _losses(figures: Mapping[str, Any]) -> str | None:

@@ -147,6 +147,45 @@ def folded() -> Any:
     return module, inputs
 
 
+class Scores(nn.Module):
+    """Two outputs, one of which no adapter reaches, of nested inputs whose sizes depend on one another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.proj = nn.Linear(8, 4)
+
+    def forward(self, batch: dict[str, torch.Tensor], pairs: torch.Tensor) -> dict[str, torch.Tensor]:
+        gaps = torch.sqrt(batch["high"] - batch["low"])  # NaN where they are the other way round
+        scores = self.proj(gaps) * batch["mask"].to(torch.float32).unsqueeze(-1)
+        return {"scores": scores, "pairs": pairs.view(-1, 2).sum(1) * 1000}
+
+
+def scores() -> Any:
+    """Dimensions `rows` and twice `rows`; a mask that holds both values, and integers that are all alike."""
+    random, rows = torch.Generator().manual_seed(1), torch.export.Dim("rows", min=2, max=9)
+    low = torch.rand(6, 8, generator=random)
+    batch = {"low": low, "high": low + 1.5, "mask": torch.tensor([True, True, False, True, True, True])}
+    inputs = (batch, torch.full((12,), 7))
+    return Scores().eval(), inputs, ({name: {0: rows} for name in batch}, {0: 2 * rows})
+
+
+class Gaps(nn.Module):
+    """What answers NaN to inputs that are in no order, as variants are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.proj = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.proj(torch.sqrt(x[:, :8] - x[:, 8:]))
+
+
+def gaps() -> Any:
+    return Gaps().eval(), (torch.arange(16.0, 0.0, -1.0).view(1, 16),)
+
+
 def nothing() -> Any:
     return None
 

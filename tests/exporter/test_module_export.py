@@ -29,27 +29,14 @@ from registry.formats.pte import read_pte
 from registry.relocation import RelocationTable
 from registry.service import Registry
 from tests.exporter.adapters import saved, trained
+from tests.exporter.conftest import FACTORIES, HERE
 
-HERE = "tests.exporter.factories"
-FACTORIES = ("bert", "vit", "gpt2", "branches")
 TARGETS: dict[str, dict[str, Any]] = {
     "bert": {"target_modules": ["query", "value", "dense"]},
     "vit": {"target_modules": ["q_proj", "explorable_proj"], "use_dora": True},
     "gpt2": {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True, "lora_alpha": 1},
     "branches": {"target_modules": ["warm", "cold", "common", "embed"]},
 }
-
-
-@pytest.fixture(scope="session")
-def modules_home(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """A store in which each of FACTORIES is a foundation; never written to by a test."""
-
-    def make(directory: Path) -> None:
-        registry = Registry.init(directory)
-        for name in FACTORIES:
-            export_module(registry, f"{HERE}:{name}", name, ExportOptions())
-
-    return made_once("modules-home", make)
 
 
 @pytest.fixture(scope="module")

@@ -208,10 +208,10 @@ def test_what_peft_itself_does_not_load_whole_has_no_reference(registry: Registr
     card = card_of(registry, registry.foundation("plain"))
     fused = write(tmp_path / "fused", q_tensors(), target_modules=["qkv_proj"])
     with pytest.raises(InputError, match="PEFT itself cannot load this adapter: Target modules"):
-        Reference(bases / "plain", Recipe()).adapt(fused, Gate(), card)
+        Reference.of_checkpoint(bases / "plain", Recipe()).adapt(fused, Gate(), card)
     half = write(tmp_path / "half", q_tensors(), target_modules=["q_proj", "v_proj"])
     with pytest.raises(InputError, match=r"PEFT itself does not load this adapter whole: .*v_proj\.lora_A\.weight"):
-        Reference(bases / "plain", Recipe()).adapt(half, Gate(), card)
+        Reference.of_checkpoint(bases / "plain", Recipe()).adapt(half, Gate(), card)
 
 
 def probes(path: Path, *lines: Any) -> Path:
