@@ -192,7 +192,8 @@ def test_a_hub_id_is_answered_with_the_download_command(home):
     [
         ("nonsense", "No such command 'nonsense'"),
         ("adapter nonsense", "No such command 'nonsense'"),
-        ("adapter publish", "give DIR, --foundation and --name, or --batch FILE"),
+        ("adapter publish", "DIR, --foundation, --name missing: give DIR, --foundation and --name, or --batch FILE"),
+        ("adapter publish . --foundation tiny", "--name missing"),
         ("channel create stable --nonsense", "No such option"),
         ("release create --channel stable --adapter a@1.0.0 --share 10", "'10' is not a share"),
         ("release create --channel stable --adapter a@1.0.0 --share 0%", "'0%' is not a share"),

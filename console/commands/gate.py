@@ -155,7 +155,9 @@ def publish(
         publish_listed(app, batch, foundation, base, context, read_lineage(meta), allow_pickle=allow_pickle)
         return
     if directory is None or name is None or foundation is None:
-        raise click.UsageError("give DIR, --foundation and --name, or --batch FILE")
+        needed = {"DIR": directory, "--foundation": foundation, "--name": name}
+        missing = ", ".join(word for word, value in needed.items() if value is None)
+        raise click.UsageError(f"{missing} missing: give DIR, --foundation and --name, or --batch FILE")
     if force and out is None:
         raise click.UsageError("--force is for plain files: say where, --out DIR")
     if server is not None:

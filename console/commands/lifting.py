@@ -165,7 +165,8 @@ def _difference_text(found: Difference) -> str:
     rows += [(_label(each), "added", _layout(each, each), render.size(each.size)) for each in found.added]
     share = 100 * found.fetch / found.size if found.size else 0
     cost = f"an update fetches {render.size(found.fetch)} of {render.size(found.size)} ({share:.1f} %)"
-    table = render.table(("tensor", "", "is", "size"), rows, right={3})
+    once = list(dict.fromkeys(rows))  # a tied weight has two keys, one for each that asks for it
+    table = render.table(("tensor", "", "is", "size"), once, right={3})
     return f"{table}\n\n{cost}" if rows else f"{render.good('no tensor differs')}; {cost}"
 
 
