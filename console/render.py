@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import click
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
+_FEW = 2  # names in a table's cell
 
 
 def size(count: int) -> str:
@@ -40,6 +41,12 @@ def when(at: str) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 adapter`, `2 adapters`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def several(names: Sequence[str]) -> str:
+    """A few names, and how many more there are."""
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(names[:_FEW]) + more
 
 
 def clean(text: object) -> str:

@@ -68,6 +68,12 @@ def test_a_table_without_rows_is_nothing():
     assert render.table(("name",), []) == ""
 
 
+def test_of_many_names_a_cell_holds_a_few() -> None:
+    assert render.several(["a", "b"]) == "a, b"
+    assert render.several(["a", "b", "c", "d"]) == "a, b and 2 more"
+    assert render.several([]) == ""
+
+
 @given(st.text())
 def test_no_text_from_a_file_steers_the_terminal(text):
     assert not any(unicodedata.category(character).startswith("C") for character in render.clean(text))

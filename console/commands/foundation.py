@@ -250,7 +250,7 @@ def _foundation_text(document: dict[str, Any], templates: tuple[Template, ...], 
     if not with_tensors:
         return text
     rows = [
-        (", ".join(each["names"]) or each["key"], each["dtype"], each["shape"], render.size(each["size"]))
+        (render.several(each["names"]) or each["key"], each["dtype"], each["shape"], render.size(each["size"]))
         for each in document["tensors"]
     ]
     return text + "\n\n" + render.table(("tensor", "dtype", "shape", "size"), rows, right={3})

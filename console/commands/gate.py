@@ -271,7 +271,7 @@ def published_document(registry: Registry, published: Published, took: float) ->
 
 def _published_text(document: dict[str, Any]) -> str:
     words = {"version": "published", "build": "built", "unchanged": "was published already:"}
-    how = "relinked" if document["relinked"] else "exported (the first of its structure)"
+    how = "relinked" if document["relinked"] else "exported (the first of its structure and context)"
     made = how if document["outcome"] != "unchanged" else None
     ref = render.good(f"{document['name']}@{document['version']}")
     head = f"{ref} {words[document['outcome']]} {document['digest']}"

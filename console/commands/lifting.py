@@ -171,7 +171,7 @@ def _difference_text(found: Difference) -> str:
 
 
 def _label(tensor: ExternalTensor) -> str:
-    return ", ".join(tensor.names) or tensor.key
+    return render.several(tensor.names) or tensor.key
 
 
 def _layout(old: ExternalTensor, new: ExternalTensor) -> str:
