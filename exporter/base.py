@@ -161,8 +161,12 @@ def _no_config(directory: Path) -> InputError:
         return InputError(
             f"{directory}: has no config.json, but directories in it have", hint=f"give {' or '.join(inner[:5])}"
         )
-    return _other_format(directory) or InputError(
-        f"{directory}: has no config.json", hint="give the directory of a Hugging Face checkpoint"
+    whole = any((directory / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
+    lost = InputError(f"{directory}: has weights, but no config.json", hint="complete the download") if whole else None
+    return (
+        lost
+        or _other_format(directory)
+        or InputError(f"{directory}: has no config.json", hint="give the directory of a Hugging Face checkpoint")
     )
 
 

@@ -20,6 +20,7 @@ from exporter.architecture import decoder_spec, spec_for
 from exporter.base import BaseSource, Checkpoint, fingerprint, read_base, tensor_table
 from exporter.finetune import NotRetargetableError, find_twin, retarget_foundation
 from exporter.parts import module_document, read_files
+from exporter.peft.tensors import FLOATING
 from exporter.prompt import prompt_of
 from exporter.quiet import quiet
 from exporter.recipe import Recipe
@@ -33,6 +34,7 @@ from registry.errors import Conflict, InputError, NotFound, Unavailable
 from registry.formats import mapped
 from registry.formats.ptd import read_ptd
 from registry.formats.pte import read_pte
+from registry.founding import check_files
 from registry.links import foundation_tensors
 from registry.names import check_name
 from registry.service import Registry
@@ -86,6 +88,7 @@ def _export_checkpoint(
     started = time.monotonic()
     context = options.context or min(2048, decoder_spec(checkpoint.config).max_positions)
     spec_for(checkpoint.config, context)
+    _check_dtypes(checkpoint.tensors)
     known = registry.find_foundation(fingerprint(checkpoint.tensors), options.recipe.to_json())
     program = known and find_template(registry, known, Structure(), context, options.recipe)
     if known is not None and program:
@@ -93,6 +96,7 @@ def _export_checkpoint(
         record_base(registry, checkpoint)
         return Exported(name, foundation, program, fresh=False, seconds=time.monotonic() - started)
     _check_name_is_free(registry, checkpoint, name, options)
+    _check_files(registry, checkpoint)
     retargeted = _retarget(registry, checkpoint, name, options, context, progress)
     if retargeted is not None:
         return replace(retargeted, seconds=time.monotonic() - started)
@@ -121,7 +125,7 @@ def _retarget(
         return None
     try:
         foundation, templates = retarget_foundation(registry, twin, checkpoint, progress)
-    except NotRetargetableError as reason:
+    except (NotRetargetableError, NotFound) as reason:  # what the store has lost of another base is no obstacle
         progress(f"a full export: {reason.message}")
         return None
     record_base(registry, checkpoint)
@@ -146,6 +150,27 @@ def _check_name_is_free(registry: Registry, checkpoint: Checkpoint, name: str, o
         hint="choose another name, or pass --replace-name; builds stay linked to the old one by digest",
         name=name,
     )
+
+
+def _check_files(registry: Registry, checkpoint: Checkpoint) -> None:
+    """Say before the export, not after it, that this base is recorded with another config or tokenizer."""
+    try:
+        known = registry.base(fingerprint(checkpoint.tensors))
+    except NotFound:
+        return
+    check_files(known, {name: Descriptor.of(path.read_bytes()) for name, path in checkpoint.files.items()})
+
+
+def _check_dtypes(tensors: Iterable[Tensor]) -> None:
+    """Raise InputError for weights that are no plain floating numbers: quantized ones mean nothing without scales."""
+    strange = [tensor for tensor in tensors if tensor.dtype not in FLOATING]
+    if strange:
+        first = strange[0]
+        raise InputError(
+            f"{first.name}: weights of dtype {first.dtype} are not supported",
+            hint=f"save the checkpoint in {', '.join(FLOATING)}; --qmode quantizes it here",
+            tensors=[tensor.name for tensor in strange],
+        )
 
 
 def _check_ground(registry: Registry, checkpoint: Checkpoint, recipe: Recipe) -> None:

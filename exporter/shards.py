@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from registry import canonical
 from registry.artifacts import Tensor
 from registry.digest import Digest
@@ -21,6 +23,11 @@ from registry.formats.safetensors import Array, Entry, Reader
 
 _MAX_JSON = 100_000_000  # bytes: safetensors' own limit on a header, far above any real index or config
 _SHOWN = 5
+_EXPONENTS: Mapping[str, np.unsignedinteger[Any]] = {
+    "F32": np.uint32(0x7F80_0000),
+    "F16": np.uint16(0x7C00),
+    "BF16": np.uint16(0x7F80),
+}
 
 
 def read_json(path: Path) -> Any:
@@ -68,6 +75,12 @@ def _check_index(path: Path, index: Mapping[str, str], shards: Mapping[str, Read
         raise FormatError(f"{path}: names tensors that are not there: {_list(absent)}")
     if strange := {f"{tensor} in {name}" for tensor, name in held - named}:
         raise FormatError(f"{path}: does not name tensors that are there: {_list(strange)}")
+
+
+def _is_finite(piece: bytes, exponent: np.unsignedinteger[Any]) -> bool:
+    """Whether no value of this floating type has all bits of its exponent set, which is how IEEE 754 spells both."""
+    bits = np.frombuffer(piece, exponent.dtype)
+    return not len(bits) or bool((bits & exponent).max() < exponent)
 
 
 class Weights:
@@ -129,10 +142,18 @@ class Weights:
         return self.reader(name).rows(name, start, stop)
 
     def digest(self, name: str, progress: Callable[[int], None] | None = None) -> Digest:
-        """The digest of a tensor's bytes, read in pieces; `progress` gets each piece's length in bytes."""
-        hasher = hashlib.sha256()
+        """The digest of a tensor's bytes, read in pieces; `progress` gets each piece's length in bytes.
+
+        Raises InputError where it holds NaN or infinity: nothing that is made from it would compute anything.
+        """
+        hasher, exponent = hashlib.sha256(), _EXPONENTS.get(self.entry(name).dtype)
         for piece in self.reader(name).chunks(name):
             hasher.update(piece)
+            if exponent is not None and not _is_finite(piece, exponent):
+                raise InputError(
+                    f"{name}: holds NaN or infinity",
+                    hint="the checkpoint is damaged, or its training diverged: take an earlier one",
+                )
             if progress:
                 progress(len(piece))
         return Digest(hasher.digest())

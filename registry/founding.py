@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from registry import lookup, states
 from registry.artifacts import Base, Foundation, Template
 from registry.catalog import foundations
 from registry.catalog.log import Change
-from registry.digest import Digest
+from registry.digest import Descriptor, Digest
 from registry.errors import Conflict, IntegrityError, NotFound
 
 
@@ -17,20 +19,23 @@ def add_base(change: Change, new: Base, *, replace: bool) -> None:
         foundations.insert_base(change, new)
         change.record("base.add", str(new.fingerprint), after=states.base(new))
         return
-    if dict(known.files) != dict(new.files) and not replace:
-        raise _other_files(known, new)
+    if not replace:
+        check_files(known, new.files)
     if (dict(known.files), known.hint, known.prompt) != (dict(new.files), new.hint, new.prompt):
         foundations.replace_base(change, new)
         change.record("base.update", str(new.fingerprint), before=states.base(known), after=states.base(new))
 
 
-def _other_files(known: Base, new: Base) -> Conflict:
-    differing = sorted(name for name in {*known.files, *new.files} if known.files.get(name) != new.files.get(name))
-    return Conflict(
+def check_files(known: Base, files: Mapping[str, Descriptor]) -> None:
+    """Raise Conflict where a base would come with another config or tokenizer than it is recorded with."""
+    differing = sorted(name for name in {*known.files, *files} if known.files.get(name) != files.get(name))
+    if not differing:
+        return
+    raise Conflict(
         f"this base is recorded with other files: {', '.join(differing)}",
-        hint="put the recorded files back, or replace them explicitly: releases made from now on carry the new ones",
+        hint="put the recorded ones back, or use another store: devices prompt by them and adapters are held to them",
         expected=states.digests(known.files),
-        actual=states.digests(new.files),
+        actual=states.digests(files),
     )
 
 
@@ -49,12 +54,25 @@ def record_foundation(change: Change, new: Foundation) -> None:
         foundations.insert_foundation(change, new)
         change.record("foundation.add", str(digest), after=states.foundation(new))
     elif (known.base, known.modules) != (new.base, new.modules):
-        raise Conflict(
-            f"{digest} is recorded as a foundation of another base, or with another module table",
-            hint="the recorded one stays; please report this: equal bytes come from equal exports",
-        )
+        raise _other_origin(change, known, new)
     if foundations.add_recipe(change, digest, new.recipe):
         change.record("foundation.recipe", str(digest), after=dict(new.recipe))
+
+
+def _other_origin(change: Change, known: Foundation, new: Foundation) -> Conflict:
+    """Equal bytes of two origins: a checkpoint that was saved in another dtype, or another module table."""
+    names = [name for name, digest in foundations.names(change.session).items() if digest == known.file.digest]
+    called = names[0] if names else str(known.file.digest)
+    if known.base != new.base:
+        return Conflict(
+            f"these are the weights of the foundation {called}: its checkpoint only stores them otherwise",
+            hint=f"use it: --foundation {called}",
+            digest=str(known.file.digest),
+        )
+    return Conflict(
+        f"{known.file.digest} is recorded with another module table",
+        hint="the recorded one stays; please report this: equal bytes come from equal exports",
+    )
 
 
 def name_foundation(change: Change, digest: Digest, name: str, *, replace_name: bool) -> None:

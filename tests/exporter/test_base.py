@@ -207,6 +207,30 @@ def test_weights_that_are_missing_or_misnamed_are_told(tmp_path: Path) -> None:
     assert "holds other.safetensors, expected model.safetensors" in refusal(tmp_path).message
 
 
+def test_weights_without_their_config_are_told(tmp_path: Path) -> None:
+    (single(tmp_path) / "config.json").unlink()
+    assert refusal(tmp_path).message.endswith("has weights, but no config.json")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [("f4", "F32"), ("f2", "F16"), ("u2", "BF16")], ids=["float32", "float16", "bfloat16"]
+)
+def test_weights_that_hold_nan_or_infinity_are_refused_by_name(
+    tmp_path: Path, dtype: str, kind: str, value: float
+) -> None:
+    whole = np.float32([1, value, np.finfo("f4").max if kind != "F16" else 65504, -1])
+    stored = (whole.view("u4") >> 16).astype("u2") if kind == "BF16" else whole.astype(dtype)
+    header = {"x": {"dtype": kind, "shape": [4], "data_offsets": [0, stored.nbytes]}}
+    file = config(tmp_path) / "model.safetensors"
+    file.write_bytes(safetensors_bytes(header, stored.tobytes()))
+    assert refusal(tmp_path).message == "x: holds NaN or infinity"
+    stored[1] = 0
+    file.write_bytes(safetensors_bytes(header, stored.tobytes()))
+    with read_base(tmp_path) as base:
+        assert base.tensors[0].digest == Digest.of(stored.tobytes())
+
+
 def test_shards_without_their_index_are_refused(tmp_path: Path) -> None:
     (sharded(tmp_path) / INDEX).unlink()
     assert f"without {INDEX}" in refusal(tmp_path).message
