@@ -61,17 +61,24 @@ def generate(directory: Path, count: int) -> int:
 
 def measured(work: Path, count: int) -> tuple[float, Cost]:
     """Adapters a second, by the command's own clock, and what the whole process cost."""
-    home, log = work / "home", work / "log"
+    home = work / "home"
     shutil.copytree(HOME, home)
+    rate, cost = publish(work, home, count)
+    shutil.rmtree(home)
+    return rate, cost
+
+
+def publish(work: Path, home: Path, count: int) -> tuple[float, Cost]:
+    """Publish so many of the adapters in `work` into a store: adapters a second, and what the process cost."""
     lines = ({"directory": f"adapters/{number:04}", "name": f"batch-{number:04}"} for number in range(count))
     (work / "batch.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    publish: list[str | Path] = ["adapter", "publish", "--foundation", "smollm2", "--batch", work / "batch.jsonl"]
+    words: list[str | Path] = ["adapter", "publish", "--foundation", "smollm2", "--batch", work / "batch.jsonl"]
     os.sync()  # what was generated and copied is not the command's to write
-    cost = run([sys.executable, "-m", "cli", "--quiet", "--json", "--home", home, *publish], log=log)
+    log = work / "log"
+    cost = run([sys.executable, "-m", "cli", "--quiet", "--json", "--home", home, *words], log=log)
     answer = json.loads(log.read_text())
     if answer["version"] != count:
         raise SystemExit(f"{answer['version']} of {count} adapters were published")
-    shutil.rmtree(home)
     return answer["per_second"], cost
 
 

@@ -1,18 +1,15 @@
-"""What a registry of 10,000 and of 100,000 versions costs to check, survey and plan from; and how fast `verify` is.
+"""What a registry of 10,000 and of 100,000 versions costs to check, survey and plan from.
 
-    python -m benchmarks.registry_size [HOME]      minutes and 2 GB of disk, most of it to fill the registries
+    python -m benchmarks.registry_size      minutes and 2 GB of disk, most of it to fill the registries
 
 Each figure is of a whole process, as `ptdock` is used: its start takes about half a second of it. A version here is a
-real program, its factors and a source, all tiny and all its own. `verify` is measured on a real store, HOME, by default
-the demo's; beside it stands what hashing the same files with nothing around it takes, in this run and on this machine.
+real program, its factors and a source, all tiny and all its own.
 """
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,21 +30,13 @@ PTDOCK = (sys.executable, "-m", "cli")
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the table."""
     with tempfile.TemporaryDirectory(prefix="ptdock-bench-") as scratch:
         print(f"{'versions':>9} {'command':<16} {'wall':>9} {'CPU':>9} {'memory':>9}  {'database':>9}")
         for count in SIZES:
             for name, cost, size in surveyed(Path(scratch, str(count)), count):
                 figures = f"{cost.seconds:>7.2f} s {cost.cpu_seconds:>7.2f} s {cost.peak_bytes / 1e6:>6.0f} MB"
                 print(f"{count:>9,} {name:<16} {figures}  {size / count:>7,.0f} B", flush=True)
-    home = Path(sys.argv[1] if len(sys.argv) > 1 else "build/home")
-    size, hashing, cost = verified(home)
-    print(f"\n{'':<26} {'wall':>9} {'CPU':>9} {'memory':>9}")
-    print(f"SHA-256 of {size / 1e6:>8,.0f} MB     {hashing[0]:>7.2f} s {hashing[1]:>7.2f} s")
-    print(
-        f"ptdock verify              {cost.seconds:>7.2f} s {cost.cpu_seconds:>7.2f} s {cost.peak_bytes / 1e6:>6.0f} MB"
-    )
-    print(f"of the speed of SHA-256    {hashing[0] / cost.seconds:>8.0%}  {hashing[1] / cost.cpu_seconds:>8.0%}")
 
 
 def surveyed(home: Path, count: int) -> Iterator[tuple[str, Cost, int]]:
@@ -84,23 +73,9 @@ def publish(stock: Stock, template: Template, numbers: range) -> None:
     stock.registry.keeper().publish(made)
 
 
-def verified(home: Path) -> tuple[int, tuple[float, float], Cost]:
-    """The bytes of a store's blobs, wall and processor seconds to hash them on one core, and what `verify` costs."""
-    files = sorted((home / "blobs" / "sha256").iterdir())
-    for _ in range(2):  # the first time brings them into memory
-        start, used = time.perf_counter(), time.process_time()
-        for path in files:
-            with path.open("rb") as file:
-                hashlib.file_digest(file, "sha256")
-        hashing = time.perf_counter() - start, time.process_time() - used
-    with tempfile.TemporaryDirectory(prefix="ptdock-bench-") as scratch:
-        cost = called(home, "verify", log=Path(scratch, "log"))
-    return sum(path.stat().st_size for path in files), hashing, cost
-
-
-def called(home: Path, *words: str, log: Path | None = None) -> Cost:
+def called(home: Path, *words: str) -> Cost:
     """What `ptdock` costs with these words, as a process."""
-    return run([*PTDOCK, "--home", home, "--json", "--quiet", *words], log=log or home / "bench.log")
+    return run([*PTDOCK, "--home", home, "--json", "--quiet", *words], log=home / "bench.log")
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ from typing import Any
 
 from registry.errors import FormatError
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def dumps(value: Any) -> bytes:
     """Canonical JSON: UTF-8, keys sorted, no white space, no NaN or Infinity."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def _finite(text: str) -> float:

@@ -88,17 +88,19 @@ class Words:
 
 
 def survey(session: Session, store: BlobStore, now: float) -> Iterator[Item]:
-    """Every blob that a row or a file knows, in the order of digests, and what keeps it.
+    """Every blob that a row or a file knows, and what keeps it, in the order of digests; what no row keeps comes last.
 
     Raises IntegrityError for a release document that cannot be read: what it pins must not be taken for loose.
     """
     words = Words.of(session, now)
-    loose = {seen.blob.digest for seen in _walk(session, store, words) if seen.hold is None}
-    held = pinned(session, store, loose, words)
+    loose: list[_Seen] = []
     for seen in _walk(session, store, words):
-        hold = seen.hold or held.get(seen.blob.digest)
-        condemned_at = seen.row.condemned_at if seen.row else None
-        yield Item(seen.blob, seen.row is not None, seen.present, condemned_at, hold.text if hold else None)
+        if seen.hold is not None:
+            yield _item(seen, seen.hold)
+        else:
+            loose.append(seen)
+    held = pinned(session, store, {seen.blob.digest for seen in loose}, words)
+    yield from (_item(seen, held.get(seen.blob.digest)) for seen in loose)
 
 
 @dataclass(slots=True)
@@ -109,6 +111,11 @@ class _Seen:
     row: Row | None = None
     present: bool = False
     hold: Hold | None = None
+
+
+def _item(seen: _Seen, hold: Hold | None) -> Item:
+    condemned_at = seen.row.condemned_at if seen.row else None
+    return Item(seen.blob, seen.row is not None, seen.present, condemned_at, hold.text if hold else None)
 
 
 def _walk(session: Session, store: BlobStore, words: Words) -> Iterator[_Seen]:

@@ -19,6 +19,8 @@ _LONGEST = 72  # bytes of canonical JSON: about as many as a digest takes
 
 def pinned(value: Any) -> Any:
     """A value as an event tells it: itself, or the digest of its canonical JSON where that is shorter."""
+    if not value:
+        return value
     data = canonical.dumps(value)
     return value if len(data) <= _LONGEST else str(Digest.of(data))
 
@@ -61,11 +63,11 @@ def version(lineage: Mapping[str, Any], attachments: Mapping[str, str]) -> dict[
 
 def build(
     *,
-    source: Digest,
-    foundation: Digest,
-    template: Digest,
-    program: Digest,
-    factors: Digest,
+    source: Digest | str,
+    foundation: Digest | str,
+    template: Digest | str,
+    program: Digest | str,
+    factors: Digest | str,
     warnings: Sequence[str],
     parts: Mapping[str, str],
 ) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import Row, insert, select
 from sqlalchemy.orm import Session
 
 from registry import audit
@@ -88,10 +88,11 @@ def events(session: Session, limit: int | None = None) -> list[Event]:
 
 def chain(session: Session) -> Iterator[tuple[Event, Digest]]:
     """The log, oldest first, each event beside its recorded digest."""
-    for row in session.scalars(select(t.Event).order_by(t.Event.id).execution_options(yield_per=1000)):
+    query = select(t.Event.__table__).order_by(t.Event.id)
+    for row in session.execute(query.execution_options(yield_per=1000)):
         yield event(row), row.digest
 
 
-def event(row: t.Event) -> Event:
+def event(row: t.Event | Row[*tuple[Any, ...]]) -> Event:
     """A row of the log as a value."""
     return Event(row.id, row.at, row.actor, row.action, row.subject, row.before, row.after, row.prev)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import ColumnElement, Label, Text, func, select, type_coerce
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from registry import states
 from registry import tables as t
@@ -33,9 +33,9 @@ def published(session: Session, programs: Collection[Digest]) -> Iterator[Told]:
     parts, attachments = _parts(session, here), _attachments(session, here)
     query = (
         select(
-            *(t.Build.id, t.Build.adapter, t.Build.version, t.Build.foundation, t.Build.digest, t.Build.factors),
-            *(t.Build.warnings, t.Build.created, t.Version.source, t.Version.lineage),
-            t.Template.digest.label("template"),
+            *(t.Build.id, t.Build.adapter, t.Build.version, t.Build.warnings, t.Build.created, t.Version.lineage),
+            *(_text(t.Build.foundation), _text(t.Build.digest), _text(t.Build.factors), _text(t.Version.source)),
+            _text(t.Template.digest).label("template"),
         )
         .join(t.Version, (t.Version.adapter == t.Build.adapter) & (t.Version.version == t.Build.version))
         .join(t.Template, t.Template.id == t.Build.template)
@@ -55,22 +55,27 @@ def published(session: Session, programs: Collection[Digest]) -> Iterator[Told]:
         yield Told(f"{row.adapter}@{row.version}", {**built, **beside}, row.created)
 
 
+def _text(column: InstrumentedAttribute[Digest]) -> Label[str]:
+    """A digest as events tell it."""
+    return type_coerce(column, Text).label(column.key)
+
+
 def _parts(session: Session, here: ColumnElement[bool]) -> dict[int, dict[str, str]]:
     """What devices may want of some builds, by row and role."""
-    query = select(t.BuildPart.build, t.BuildPart.role, t.BuildPart.blob)
+    query = select(t.BuildPart.build, t.BuildPart.role, _text(t.BuildPart.blob))
     found: dict[int, dict[str, str]] = {}
     for row in session.execute(query.join(t.Build, t.Build.id == t.BuildPart.build).where(here)):
-        found.setdefault(row.build, {})[row.role] = str(row.blob)
+        found.setdefault(row.build, {})[row.role] = row.blob
     return found
 
 
 def _attachments(session: Session, here: ColumnElement[bool]) -> dict[tuple[str, str], dict[str, str]]:
     """The attachments of some builds' versions, by version and name."""
     same = (t.Build.adapter == t.Attachment.adapter) & (t.Build.version == t.Attachment.version)
-    query = select(t.Attachment.adapter, t.Attachment.version, t.Attachment.name, t.Attachment.blob)
+    query = select(t.Attachment.adapter, t.Attachment.version, t.Attachment.name, _text(t.Attachment.blob))
     found: dict[tuple[str, str], dict[str, str]] = {}
     for row in session.execute(query.join(t.Build, same).where(here)):
-        found.setdefault((row.adapter, row.version), {})[row.name] = str(row.blob)
+        found.setdefault((row.adapter, row.version), {})[row.name] = row.blob
     return found
 
 
@@ -168,6 +173,12 @@ def _add_foundations(session: Session, found: dict[str, dict[str, Any]]) -> None
         for made, created in zip(foundations.templates(session, row.digest), dates, strict=True):
             name = numbered(found, f"template {made.digest} of foundation {row.digest}")
             found[name] = {**states.template(made), "created": created}
+
+
+def pinned_tables(session: Session) -> set[Digest]:
+    """The foundations whose tensor table the log pins: those that an earlier version recorded are not among them."""
+    told = session.execute(select(t.Event.subject, t.Event.after).where(t.Event.action == "foundation.add"))
+    return {Digest.parse(row.subject) for row in told if isinstance(row.after, dict) and "tensors" in row.after}
 
 
 def numbered(found: Collection[str], name: str) -> str:

@@ -294,14 +294,17 @@ def test_a_collector_beside_publishers_takes_nothing_from_them(stock, registry):
     failures: list[PtdockError] = []
     deleted: list[Descriptor] = []
     published = {"one": 0, "two": 0}
+    going = {*published}
     stop, late = threading.Event(), time.monotonic() + 60  # until then they go on, for the collector to come in between
 
     def collect() -> None:
         own = at(registry, NOW)
         try:
             while not stop.is_set():
+                before = dict(published)
                 deleted.extend(own.keeper().collect(grace=0).deleted)
-                stop.wait(0.02)  # even without a grace, a publisher must now and then come first
+                while not stop.wait(0.005) and any(published[name] == before[name] for name in [*going]):
+                    pass  # even without a grace, each publisher must now and then come first
         except PtdockError as error:
             failures.append(error)
 
@@ -314,6 +317,8 @@ def test_a_collector_beside_publishers_takes_nothing_from_them(stock, registry):
                 published[name] += 1
         except PtdockError as error:
             failures.append(error)
+        finally:
+            going.remove(name)
 
     publishers = [threading.Thread(target=publish, args=(name,)) for name in published]
     collector = threading.Thread(target=collect)
