@@ -27,6 +27,7 @@ Definitions = Mapping[str, str]
 """What a schema consists of: an object's kind and name, and how it is defined."""
 
 _SCRATCH = "ptdock_check"
+_NUMBERS = tuple(f"{number:04}" for number in range(int(SCHEMA), 0, -1))  # of the migrations, the newest first
 
 _SQLITE = "SELECT type || ' ' || name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
 
@@ -53,12 +54,32 @@ UNION ALL SELECT 'function ' || proname, prosrc FROM pg_proc
 
 
 def upgrade(database: Database) -> str:
-    """Bring a registry's schema to this program's; answers what it was. Raises NotFound, Conflict for a newer one."""
+    """Bring a registry's schema to this program's; answers what it was.
+
+    Raises NotFound; Conflict for a newer one, and for one that is not what its number says.
+    """
     before = database.schema()
-    if before is None or before > SCHEMA:
+    if before is None or (before.isdecimal() and before > SCHEMA):
         database.check_schema()
+    made_as = _made_as(database)
+    if made_as != before and (made_as or before not in _NUMBERS):
+        has = f"that of {made_as}" if made_as else "none that ptdock makes"
+        right = f"set alembic_version.version_num to '{made_as}', or " if made_as else ""
+        raise Conflict(
+            f"{database.name} says that its schema is {before}, but has {has}",
+            hint=f"somebody changed the number: {right}restore a backup",
+            expected=before,
+            actual=made_as,
+        )
     database.upgrade()
     return str(before)
+
+
+def _made_as(database: Database) -> str | None:
+    """The migration whose schema a database has, whatever number it bears; None for a schema that none makes."""
+    with translated(database.name), database.engine.connect() as connection:
+        actual = definitions(connection)
+    return next((number for number in _NUMBERS if _expected(database.engine.url, number) == actual), None)
 
 
 def backup(database: Database, target: Path) -> None:

@@ -71,6 +71,34 @@ def test_a_newer_store_is_refused_by_both(home):
         assert refusal(home, "db", verb, code=6)["hint"] == "upgrade ptdock"
 
 
+@pytest.mark.parametrize("number", ["0001", "0003", "latest"])
+def test_a_number_that_is_not_the_schemas_is_named_and_nothing_is_upgraded(home, number):
+    by_hand(home, f"UPDATE alembic_version SET version_num = '{number}'")  # noqa: S608 - of the list above
+
+    refused = refusal(home, "db", "upgrade", code=6)
+
+    assert refused["message"] == f"{home / 'registry.db'} says that its schema is {number}, but has that of {SCHEMA}"
+    assert f"set alembic_version.version_num to '{SCHEMA}'" in refused["hint"]
+    by_hand(home, f"UPDATE alembic_version SET version_num = '{SCHEMA}'")  # noqa: S608 - a constant
+    assert answer(home, "db", "check")["faults"] == []
+
+
+def test_a_number_of_no_schema_on_a_schema_that_was_changed_is_a_backups_business(home):
+    by_hand(home, "DROP TRIGGER events_refuse_update")
+    by_hand(home, "UPDATE alembic_version SET version_num = '0000'")
+
+    refused = refusal(home, "db", "upgrade", code=6)
+
+    assert refused["message"].endswith("says that its schema is 0000, but has none that ptdock makes")
+    assert refused["hint"] == "somebody changed the number: restore a backup"
+
+
+def test_a_number_above_the_schemas_own_is_named(old):
+    by_hand(old, f"UPDATE alembic_version SET version_num = '{SCHEMA}'")  # noqa: S608 - a constant
+
+    assert f"but has that of {SCHEMAS[0]}" in refusal(old, "db", "upgrade", code=6)["message"]
+
+
 @pytest.mark.parametrize("verb", ["check", "upgrade"])
 def test_where_there_is_no_store_none_is_made(tmp_path, verb):
     assert "ptdock init" in refusal(tmp_path, "db", verb, code=5)["hint"]
