@@ -36,7 +36,7 @@ Progress = Callable[[int], None]
 
 
 class Keeper:
-    """A registry's collector."""
+    """A registry's collector. `follow` brings the site after what was done to the channels."""
 
     def __init__(
         self,
@@ -45,12 +45,14 @@ class Keeper:
         blobs: BlobStore,
         change: Callable[[], AbstractContextManager[Change]],
         clock: Callable[[], float],
+        follow: Callable[[str], None],
     ) -> None:
         self._home = home
         self._database = database
         self._blobs = blobs
         self._change = change
         self._clock = clock
+        self._follow = follow
 
     def survey(self) -> Iterator[Item]:
         """Every blob in the order of digests, and what keeps it. Raises IntegrityError for a damaged release."""
@@ -128,7 +130,10 @@ class Keeper:
         with self._database.read() as session:
             loading.check(session, self._blobs, contents)
         with self._change() as change:
-            return loading.record(change, self._blobs, contents)
+            loaded = loading.record(change, self._blobs, contents)
+        if loaded.channels:
+            self._follow(f"{path} is loaded")
+        return loaded
 
     def coverage(self, adapter: str | None = None) -> Iterator[Coverage]:
         """Every version, of one adapter or of all, and the foundations on which it has a build."""

@@ -449,7 +449,7 @@ class Registry:
 
     def keeper(self) -> Keeper:
         """What keeps the registry whole: the collector and what it is asked."""
-        return Keeper(self.home, self.database, self.blobs, self._change, self._clock)
+        return Keeper(self.home, self.database, self.blobs, self._change, self._clock, self._follow)
 
     def tokens(self) -> Tokens:
         """Who may change the registry over HTTP."""

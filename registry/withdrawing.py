@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from registry import lookup, releasing
 from registry.artifacts import Build, Version
 from registry.blobs import BlobStore
@@ -41,15 +43,27 @@ def revoke(
     if not builds:
         raise NotFound(f"{of.adapter}@{of.version} has no build there", hint="see `ptdock adapter show`")
     programs = {build.file.digest: None for build in builds}
-    fresh = [build for digest in programs for build in _same(change, digest) if build.revoked is None]
-    if fresh:
-        adapters.set_revoked(change, fresh, reason)
-        digests = [str(digest) for digest in dict.fromkeys(build.file.digest for build in fresh)]
-        change.record("adapter.revoke", f"{of.adapter}@{of.version}", after={"reason": reason, "builds": digests})
-        for name in sorted({name for build in fresh for name in channels.reaching(session, build)}):
-            channel = lookup.channel(session, name)
-            releasing.issue(change, store, channel, channel.arms)
+    revoke_programs(change, store, f"{of.adapter}@{of.version}", programs, reason)
     return tuple(build for digest in programs for build in _same(change, digest))
+
+
+def revoke_programs(
+    change: Change, store: BlobStore, ref: str, programs: Iterable[Digest], reason: str
+) -> tuple[tuple[Build, ...], tuple[str, ...]]:
+    """Revoke what is of these programs, under whatever name; `ref` is whose they were said to be.
+
+    Answers the builds that were not revoked before, and the channels whose manifest was issued for them.
+    """
+    fresh = tuple(build for digest in programs for build in _same(change, digest) if build.revoked is None)
+    if not fresh:
+        return (), ()
+    adapters.set_revoked(change, fresh, reason)
+    digests = [str(digest) for digest in dict.fromkeys(build.file.digest for build in fresh)]
+    change.record("adapter.revoke", ref, after={"reason": reason, "builds": digests})
+    names = sorted({name for build in fresh for name in channels.reaching(change.session, build)})
+    for channel in [lookup.channel(change.session, name) for name in names]:
+        releasing.issue(change, store, channel, channel.arms)
+    return fresh, tuple(names)
 
 
 def _same(change: Change, program: Digest) -> list[Build]:

@@ -41,11 +41,15 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What an archive brought: how many of each were new here, by noun; `notes` say what was left as it is here."""
+    """What an archive brought: how many of each were new here, by noun; `notes` say what was left as it is here.
+
+    `channels` have a new manifest: they reach a program that comes revoked.
+    """
 
     contents: Contents
     added: Mapping[str, int]
     notes: tuple[str, ...]
+    channels: tuple[str, ...]
 
 
 def read_contents(members: Members) -> Contents:
@@ -136,11 +140,11 @@ def record(change: Change, store: BlobStore, contents: Contents) -> Loaded:
     """Write the rows of everything that is new here, in one transaction. Raises Conflict for what contradicts."""
     recorder = _Recorder(change, store, contents)
     recorder.run()
-    return Loaded(contents, recorder.added, tuple(recorder.notes))
+    return Loaded(contents, recorder.added, tuple(recorder.notes), tuple(sorted(recorder.channels)))
 
 
 class _Recorder:
-    """One load: counts what was new, and notes what was left as it is."""
+    """One load: counts what was new, notes what was left as it is, and which channels have a new manifest."""
 
     def __init__(self, change: Change, store: BlobStore, contents: Contents) -> None:
         self._change = change
@@ -148,6 +152,7 @@ class _Recorder:
         self._contents = contents
         self.added = dict.fromkeys(("bases", "foundations", "templates", "versions", "builds", "proofs"), 0)
         self.notes: list[str] = []
+        self.channels: set[str] = set()
 
     def run(self) -> None:
         """Record everything, in the order of what refers to what."""
@@ -225,9 +230,15 @@ class _Recorder:
             if result.outcome == "unchanged":
                 self.notes.append(f"{ref} is revoked in the archive ({saved.revoked}), not here: revoke it?")
             else:
-                adapters.set_revoked(self._change, [result.build], saved.revoked)
-                after = {"reason": saved.revoked, "builds": [str(saved.file.digest)]}
-                self._change.record("adapter.revoke", ref, after=after)
+                self._revoke(ref, saved.file.digest, saved.revoked)
+
+    def _revoke(self, ref: str, program: Digest, reason: str) -> None:
+        """Devices know a program by its digest alone, so it is revoked under the names that it has here too."""
+        revoked, issued = withdrawing.revoke_programs(self._change, self._store, ref, [program], reason)
+        for other in sorted({f"{build.adapter}@{build.version}" for build in revoked} - {ref}):
+            self.notes.append(f"{other} is the same program as {ref}, which comes revoked ({reason}): so is it now")
+        self.notes.extend(f"channel {name} has a new manifest, which revokes {ref}" for name in issued)
+        self.channels.update(issued)
 
     def _proof(self, build: Build, proof: Proof) -> None:
         row = adapters.build_id(self._change.session, build)

@@ -22,6 +22,7 @@ from registry.archive.tar import open_members
 from registry.blobs import open_source
 from registry.digest import Descriptor, Digest
 from registry.errors import Conflict, FormatError, InputError, IntegrityError, NotFound, PtdockError
+from registry.manifest import Manifest
 from registry.service import Registry
 from tests.command_line import answer, ptdock, refusal
 from tests.registry.crashes import in_a_child, killing
@@ -166,6 +167,32 @@ def test_what_was_here_before_is_not_withdrawn_by_a_file_but_told(stock, other, 
         "robot@1.0.0 is revoked in the archive (leaks), not here: revoke it?",
     )
     assert other.version("json@1.0.0").yanked is None
+
+
+def test_a_program_that_comes_revoked_is_revoked_under_every_name_that_it_has_here(stock, other, archive, tmp_path):
+    """Devices know a program by its digest alone."""
+    other.keeper().load(archive)
+    other.create_channel("beta")
+    other.create_release("beta", ["robot@1.0.0"], lines=["f2"])
+    template = stock.registry.template_of(stock.registry.build("robot"))
+    stock.publish("android", template, "beep")
+    stock.registry.revoke("android@1.0.0", "leaks")
+    stock.registry.keeper().save(tmp_path / "a.tar", ["android"])
+
+    loaded = other.keeper().load(tmp_path / "a.tar")
+
+    assert loaded.notes == (
+        "robot@1.0.0 is the same program as android@1.0.0, which comes revoked (leaks): so is it now",
+        "channel beta has a new manifest, which revokes android@1.0.0",
+    )
+    program = stock.registry.builds("android")[0].file.digest
+    assert [build.revoked for ref in ("robot@1.0.0", "android@1.0.0") for build in other.builds(ref)] == ["leaks"] * 2
+    assert Manifest.from_bytes(other.manifest("beta")).revoked == (program,)
+    assert (other.site / "targets/v1/beta.json").read_bytes() == other.manifest("beta")
+    event = next(event for event in other.events() if event.action == "adapter.revoke")
+    assert (event.subject, event.after) == ("android@1.0.0", {"reason": "leaks", "builds": [str(program)]})
+    assert other.verify().clean
+    assert other.keeper().load(tmp_path / "a.tar").notes == ()
 
 
 def test_proofs_travel(stock, other, tmp_path):
