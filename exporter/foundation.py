@@ -11,7 +11,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from exporter.recipe import Recipe
 from exporter.sources import Progress, load_exporter, no_progress
 from exporter.structure import Structure
 from exporter.templates import find_template, record_base_program
+from exporter.tokenizer import FILES as TOKENIZER_FILES
 from registry import canonical
 from registry.artifacts import Base, ExternalTensor, Foundation, Template, Tensor
 from registry.digest import Descriptor, Digest
@@ -128,7 +129,7 @@ def _retarget(
     except (NotRetargetableError, NotFound) as reason:  # what the store has lost of another base is no obstacle
         progress(f"a full export: {reason.message}")
         return None
-    record_base(registry, checkpoint)
+    record_base(registry, checkpoint, like=registry.base(twin.base))
     recorded = registry.add_foundation(foundation, name, replace_name=options.replace_name)
     added = [registry.add_template(template) for template in templates]
     program = next(each for each in added if not each.structure["modules"] and each.context == context)
@@ -200,20 +201,23 @@ def check_room(home: Path, tensors: Iterable[Tensor], recipe: Recipe) -> None:
         )
 
 
-def record_base(registry: Registry, source: BaseSource) -> Base:
-    """Store a base's tensor table, config and tokenizer files, and record it with a hint where it stands."""
-    files = {name: registry.blobs.put_bytes(path.read_bytes()) for name, path in source.files.items()}
-    table = registry.blobs.put_bytes(tensor_table(source.tensors))
-    prompt = prompt_of(read_files(source.files))
-    return registry.add_base(
-        Base(
-            fingerprint(source.tensors),
-            table,
-            files,
-            source.hint,
-            registry.blobs.put_bytes(prompt.to_bytes()) if prompt else None,
-        )
-    )
+def record_base(registry: Registry, source: BaseSource, like: Base | None = None) -> Base:
+    """Store a base's tensor table, config and tokenizer files, and record it with a hint where it stands.
+
+    Where the tokenizer's files are those of `like`, so is the prompt.
+    """
+    put, read = registry.blobs.put_bytes, read_files(source.files)
+    files = {name: put(data) for name, data in read.items()}
+    table = put(tensor_table(source.tensors))
+    if like is not None and like.prompt is not None and _tokenizer(files) == _tokenizer(like.files):
+        return registry.add_base(Base(fingerprint(source.tensors), table, files, source.hint, like.prompt))
+    prompt = prompt_of(read)
+    kept = put(prompt.to_bytes()) if prompt else None
+    return registry.add_base(Base(fingerprint(source.tensors), table, files, source.hint, kept))
+
+
+def _tokenizer(files: Mapping[str, Descriptor]) -> dict[str, Descriptor]:
+    return {name: file for name, file in files.items() if name in TOKENIZER_FILES}
 
 
 def record_foundation(

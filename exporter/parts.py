@@ -29,7 +29,13 @@ def base_files(store: BlobStore, base: Base) -> tokenizer.Files:
 
 
 def module_document(table: Mapping[str, Any], files: tokenizer.Files) -> bytes:
-    """A foundation's module table with its tokenizer's digests, so that no publish has to read the tokenizer again."""
+    """A foundation's module table with its tokenizer's digests, so that no publish has to read the tokenizer again.
+
+    A table that has those of the very same files, because it is a fine-tune's, is left as it is.
+    """
+    known = table.get("tokenizer")
+    if known and known["files"] == {name: str(digest) for name, digest in tokenizer.digests(files).items()}:
+        return canonical.dumps(table)
     described = tokenizer.describe(files)
     return canonical.dumps({**table, "tokenizer": None if described is None else described.to_json()})
 

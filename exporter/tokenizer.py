@@ -35,7 +35,7 @@ def describe(files: Files) -> TokenizerCard | None:
     document = read_object(files, TOKENIZER)
     ids = token_ids(document)
     return TokenizerCard(
-        files={name: Digest.of(data) for name, data in sorted(files.items()) if name in FILES},
+        files=digests(files),
         source=source,
         vocabulary=_vocabulary(document, ids) if document else Digest.of(files[source] + files.get("merges.txt", b"")),
         size=len(ids) or None,
@@ -43,6 +43,11 @@ def describe(files: Files) -> TokenizerCard | None:
         chat_template=_digest(chat_template(files)),
         eos=_ends(files, ids or _listed_ids(files)),
     )
+
+
+def digests(files: Files) -> dict[str, Digest]:
+    """The digests of the files that say all of what is read here."""
+    return {name: Digest.of(data) for name, data in sorted(files.items()) if name in FILES}
 
 
 def vocabulary_file(files: Files) -> str | None:
