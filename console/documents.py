@@ -35,11 +35,6 @@ def foundation(found: Foundation, names: Sequence[str], name: str | None = None)
     }
 
 
-def tensors(found: Foundation) -> list[dict[str, Any]]:
-    """A foundation's tensor table."""
-    return [tensor.to_json() for tensor in found.tensors]
-
-
 def template(made: Template, description: str) -> dict[str, Any]:
     """One template; `description` is its structure in words."""
     return {

@@ -7,7 +7,8 @@
 - `opened` reads a published adapter, `compare` measures what it does to its base, `changes` is one beside another
 - `confined` runs chat templates and regular expressions from outside in a process that is ended in time
 - `relocation` finds them in an exported program, `registry.relink` writes others there
-- `retarget` makes the files of another fine-tune of a known base, without an export
+- `derivation` says how each tensor of a foundation derives from its base; `retarget` makes the files of another
+  fine-tune of a known base by that, without an export
 - `foundation`, `module_foundation` and `publish` join all this with the registry
 - `proof` runs what was published against PEFT on the base: `text_proof` with `probes`, `module_proof` with
   `module_probes`; `figures` come out, `reference` stands beside

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from exporter.architecture import decoder_spec
 from exporter.base import Checkpoint, fingerprint
+from exporter.derivation import Derivations
 from exporter.parts import module_document, read_files
 from exporter.recipe import Recipe, installed_versions
 from exporter.retarget import NotRetargetableError, Retargeted, retarget
@@ -24,8 +24,8 @@ from registry.artifacts import Foundation, Template
 from registry.digest import Digest
 from registry.formats.pte import read_pte
 from registry.links import check_links
-from registry.relink import pack, relink, unpack
-from registry.relocation import RelocationTable
+from registry.plates import Plate, open_plate
+from registry.relink import pack
 from registry.service import Registry
 
 _TOKENS = ("bos_token_id", "eos_token_id")  # constant methods of the program
@@ -58,41 +58,34 @@ def retarget_foundation(
     Raises NotRetargetableError where only a full export would do.
     """
     progress("writing the foundation")
-    with tempfile.TemporaryDirectory(dir=registry.home, prefix="export-") as work:
+    store, derive = registry.blobs, Derivations.of(registry, known)
+    with tempfile.TemporaryDirectory(dir=registry.home, prefix="export-") as work, ThreadPoolExecutor(1) as aside:
         path = Path(work) / "foundation.ptd"
-        made = retarget(registry.blobs.path(known.file.digest), known, checkpoint.weights, checkpoint.tensors, path)
-        file = registry.blobs.put_file(path, move=True)
-    modules = canonical.loads(registry.blobs.read(known.modules.digest), what="module table")
-    foundation = replace(
-        known,
-        file=file,
-        base=fingerprint(checkpoint.tensors),
-        modules=registry.blobs.put_bytes(module_document(modules, read_files(checkpoint.files))),
-        tensors=made.tensors,
-    )
-    progress("relinking base program and templates")
-    templates = (_retarget_template(registry, made, foundation, each) for each in _templates(registry, known))
-    return foundation, tuple(templates)
+        made = retarget(store.path(known.file.digest), known, derive, checkpoint.weights, checkpoint.tensors, path)
+        kept = aside.submit(store.put_file, path, move=True)  # hashing and syncing leave Python to others
+        progress("relinking base program and templates")
+        templates = [_retarget_template(registry, made, each) for each in _templates(registry, known)]
+        modules = canonical.loads(store.read(known.modules.digest), what="module table")
+        document = store.put_bytes(module_document(modules, read_files(checkpoint.files)))
+        file = kept.result()
+    base = fingerprint(checkpoint.tensors)
+    foundation = replace(known, file=file, base=base, modules=document, tensors=made.tensors)
+    return foundation, tuple(replace(template, foundation=file.digest) for template in templates)
 
 
-def _retarget_template(registry: Registry, made: Retargeted, foundation: Foundation, template: Template) -> Template:
+def _retarget_template(registry: Registry, made: Retargeted, template: Template) -> Template:
     """The same hollow program, asking for the fine-tune's tensors. Raises IntegrityError when a link is missing."""
-    blob = registry.blobs.read(template.hollow.digest)
-    empty = not template.structure["modules"]
-    program = made.program(blob if empty else unpack(blob, template.program_size))
-    check_links(read_pte(_filled(registry, template, program)), foundation.tensors)
-    return replace(
-        template,
-        digest=Digest.of(program),
-        foundation=foundation.file.digest,
-        hollow=registry.blobs.put_bytes(program if empty else pack(program)),
-    )
+    plate = open_plate(template, registry.blobs.read)
+    new = Plate(made.hollow(plate), plate.table)
+    check_links(read_pte(_filled(new)), made.tensors)
+    stored = pack(new.hollow) if template.structure["modules"] else new.hollow
+    return replace(template, digest=Digest.of(new.hollow), hollow=registry.blobs.put_bytes(stored))
 
 
-def _filled(registry: Registry, template: Template, hollow: bytes) -> bytes:
-    """The program with some factors: a hollow one has no keys to read where its own would stand."""
-    table = RelocationTable.from_bytes(registry.blobs.read(template.table.digest))
-    return relink(hollow, table, np.random.default_rng(0).bytes(table.factor_bytes))
+def _filled(plate: Plate) -> bytes:
+    """The program with empty factors under keys that are all different: a hollow one has none where those stand."""
+    keys = [Digest.of(str(index).encode()) for index in range(len(plate.table.slots))]
+    return plate.fill(bytes(plate.table.factor_bytes), keys)
 
 
 def _templates(registry: Registry, known: Foundation) -> tuple[Template, ...]:

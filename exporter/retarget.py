@@ -1,13 +1,13 @@
 """Another fine-tune of a known architecture, without an export: the same files with other base weights and keys.
 
 A foundation's layout does not depend on its weights, and each key is a hash of the bytes that it names. So the
-`.ptd` of a fine-tune is the known one with every tensor replaced by the checkpoint's (copied or cast), and every
-program is the known one with the keys replaced: what a full export would give, byte for byte, in the time of
-copying and hashing the file.
+`.ptd` of a fine-tune is the known one with every tensor replaced by the checkpoint's (copied or cast, as
+exporter.derivation reads off the tables), and every program is the known one with the keys replaced: what a full
+export would give, byte for byte, in the time of copying and hashing the file.
 
-It holds only where equal tensors repeat in the same pattern, since an export stores equal bytes once; `retarget`
-checks that. Torch-free and streaming: each tensor is read, cast, hashed and written in pieces, and the header, which
-names the keys, comes last.
+It holds only where each tensor derives in one of these ways, and where equal tensors repeat in the same pattern,
+since an export stores equal bytes once; `retarget` checks both. Torch-free and streaming: each tensor is read, cast,
+hashed and written in pieces, and the header, which names the keys, comes last.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from exporter.derivation import Derivation, Derivations
 from exporter.shards import Weights
 from registry.artifacts import ExternalTensor, Foundation, Tensor
 from registry.digest import Digest
@@ -30,9 +31,13 @@ from registry.formats import mapped, pieces
 from registry.formats.ptd import read_ptd
 from registry.formats.safetensors import bf16_to_f32, numpy_dtype
 from registry.links import tensor_hasher
+from registry.plates import Plate
 
 _HEX = re.compile(rb"[0-9a-f]{64}")
 _KINDS = {"F32": np.float32, "F16": np.float16}
+
+Sources = Mapping[str, str | None]
+"""Which of the checkpoint's tensors the entry under a key holds, None for a constant."""
 
 
 class NotRetargetableError(PtdockError):
@@ -47,13 +52,16 @@ class Retargeted:
     tensors: tuple[ExternalTensor, ...]
 
     def program(self, program: bytes) -> bytes:
-        """A program (or hollow template) that asks for the new tensors where it asked for the old ones."""
+        """A program (or a `.ptd`'s header) that names the new tensors where it named the old ones."""
         return _HEX.sub(lambda match: self.keys.get(match[0], match[0]), program)
 
-
-def source_name(tensor: ExternalTensor, weights: Weights) -> str | None:
-    """Which of the checkpoint's tensors an entry holds; None for a constant of the graph (a rope frequency)."""
-    return next((name for name in tensor.names if name in weights), None)
+    def hollow(self, plate: Plate) -> bytes:
+        """The same of a hollow program, of which nothing is read that is zeros: the factors' places."""
+        made, at = [], 0
+        for start, end, part in plate.outline().parts:
+            made += [bytes(start - at), self.program(part)]
+            at = end
+        return b"".join([*made, bytes(len(plate.hollow) - at)])
 
 
 def stored_pieces(weights: Weights, name: str, dtype: str) -> Iterator[memoryview]:
@@ -73,23 +81,35 @@ def stored_pieces(weights: Weights, name: str, dtype: str) -> Iterator[memoryvie
         yield memoryview(stored.data).cast("B")
 
 
-def retarget(file: Path, known: Foundation, weights: Weights, table: Iterable[Tensor], target: Path) -> Retargeted:
+def retarget(
+    file: Path, known: Foundation, derive: Derivations, weights: Weights, table: Iterable[Tensor], target: Path
+) -> Retargeted:
     """Write the foundation of other weights: `file` is the known one, `table` what is in `weights`, hashed.
 
-    Each segment stands where it stood. Raises NotRetargetableError; what was written then is no foundation.
+    `derive` are the known one's. Each segment stands where it stood. Raises NotRetargetableError; what was written then
+    is no foundation.
     """
-    if known.recipe["quantization"]:
-        raise NotRetargetableError("quantized weights derive from the checkpoint through torchao")
+    sources = {tensor.key: _source(tensor, derive(tensor)) for tensor in known.tensors}
     _check_equal(known.tensors, weights, {each.name: (each.dtype, each.shape, each.digest) for each in table})
     view = memoryview(mapped(file))
     base = read_ptd(view).segment_base
     with open(target, "xb") as out:
         out.seek(base)
-        made = _retargeted(known.tensors, list(_written(out, known, weights, view, base)))
+        made = _retargeted(known.tensors, list(_written(out, known, sources, weights, view, base)))
         out.seek(0)
         out.write(made.program(bytes(view[:base])))
     _check_header(target, made.tensors)
     return made
+
+
+def _source(tensor: ExternalTensor, derivation: Derivation) -> str | None:
+    """The checkpoint's tensor that an entry holds, None for a constant. Raises NotRetargetableError for all else."""
+    label = derivation.source or ", ".join(tensor.names) or tensor.key
+    if derivation.how == "packed":
+        raise NotRetargetableError(f"{label} is stored in a form that only an export makes of it")
+    if derivation.how == "unknown":
+        raise NotRetargetableError(f"the known foundation does not say of what {label} is made")
+    return derivation.source
 
 
 def _check_equal(known: Sequence[ExternalTensor], weights: Weights, table: Mapping[str, object]) -> None:
@@ -102,7 +122,7 @@ def _check_equal(known: Sequence[ExternalTensor], weights: Weights, table: Mappi
 
 
 def _written(
-    out: BinaryIO, known: Foundation, weights: Weights, view: memoryview, base: int
+    out: BinaryIO, known: Foundation, sources: Sources, weights: Weights, view: memoryview, base: int
 ) -> Iterator[ExternalTensor]:
     """Write the segments and the padding between them; answers the new table."""
     at = base
@@ -110,17 +130,16 @@ def _written(
     for offset, some in groupby(in_order, key=lambda entry: entry.offset):  # two keys of one: a tied embedding
         out.write(view[at:offset])
         alike = list(some)
-        yield from _segment(out, alike, weights, view)
+        yield from _segment(out, alike, sources[alike[0].key], weights, view)
         at = offset + alike[0].size
     out.write(view[at:])
 
 
 def _segment(
-    out: BinaryIO, alike: Sequence[ExternalTensor], weights: Weights, view: memoryview
+    out: BinaryIO, alike: Sequence[ExternalTensor], name: str | None, weights: Weights, view: memoryview
 ) -> Iterator[ExternalTensor]:
-    """Write one segment, hashed on the way; `alike` are the entries that stand for it."""
+    """Write one segment, hashed on the way; `alike` are the entries that stand for it, `name` what they hold."""
     first = alike[0]
-    name = source_name(first, weights)
     if name is None:
         out.writelines(pieces(view, first.offset, first.offset + first.size))
         yield from alike

@@ -1,6 +1,7 @@
 """The command line on a real store with a tiny foundation: publish, release, sync, run, unpack, withdraw, verify."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -115,6 +116,10 @@ def test_a_foundation_is_shown_by_name_and_by_digest(home, answers):
     text = ptdock(home, "foundation", "show", "plain", "--tensors").stdout
     assert "lm_head.weight" in text
     assert digest in text
+    made = {name: (each["derive"], each["from"]) for each in shown["tensors"] for name in each["names"]}
+    assert made["model.norm.weight"] == ("copy", "model.norm.weight")
+    assert made["model.rotary.0.inv_freq"] == ("constant", None)
+    assert re.search(r"model\.norm\.weight +F32 +\[32\] +copy +128 B", text)
 
 
 def test_a_publish_answers_the_digest_and_the_size_of_the_pte(home, answers):

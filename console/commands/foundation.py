@@ -198,10 +198,18 @@ def show(app: App, name: str, card: Path | None, tensors: bool) -> None:
         **documents.foundation(found, names, name if name in names else None),
         "perplexity": perplexity_of(registry, found),
         "templates": [template_document(each) for each in templates],
-        "tensors": documents.tensors(found),
+        "tensors": tensors_of(registry, found),
         "dependants": list(registry.keeper().dependants(found.file.digest)),
     }
     app.answer(document, _foundation_text(document, templates, with_tensors=tensors))
+
+
+def tensors_of(registry: Registry, found: Foundation) -> list[dict[str, Any]]:
+    """A foundation's tensor table, with how each tensor derives from the base and from which of its tensors."""
+    from exporter.derivation import Derivations
+
+    derive = Derivations.of(registry, found)
+    return [{**each.to_json(), "derive": (made := derive(each)).how, "from": made.source} for each in found.tensors]
 
 
 def perplexity_of(registry: Registry, found: Foundation) -> dict[str, Any] | None:
@@ -250,10 +258,10 @@ def _foundation_text(document: dict[str, Any], templates: tuple[Template, ...], 
     if not with_tensors:
         return text
     rows = [
-        (render.several(each["names"]) or each["key"], each["dtype"], each["shape"], render.size(each["size"]))
-        for each in document["tensors"]
+        (render.several(of["names"]) or of["key"], of["dtype"], of["shape"], of["derive"], render.size(of["size"]))
+        for of in document["tensors"]
     ]
-    return text + "\n\n" + render.table(("tensor", "dtype", "shape", "size"), rows, right={3})
+    return text + "\n\n" + render.table(("tensor", "dtype", "shape", "derived", "size"), rows, right={4})
 
 
 def _perplexity_text(measured: dict[str, Any]) -> str:
