@@ -196,7 +196,10 @@ def _reason(error: exc.DBAPIError) -> str:
 
 def _unavailable(name: str, reason: str) -> PtdockError:
     if any(word in reason for word in _FULL):
-        return Unavailable(f"no space left for {name}", hint="free some space, then repeat the command")
+        return Unavailable(
+            f"no space left for {name}",
+            hint="free some space (`ptdock gc` can, from its reserve); then repeat the command",
+        )
     if "locked" in reason or "lock timeout" in reason:
         return Unavailable(
             f"{name} was locked by another process for too long", hint="wait for it to end, then repeat the command"

@@ -66,25 +66,33 @@ class Keeper:
     def collect(self, *, grace: float = GRACE_SECONDS) -> Collected:
         """Condemn what nothing keeps; delete what has been condemned for `grace` seconds.
 
-        Safe beside everything else, and when it is killed: the next run goes on. Raises IntegrityError for a release
-        document that cannot be read.
+        Safe beside everything else, and when it is killed: the next run goes on. What gives space back comes first, and
+        after each batch that is condemned, for there may be little left. Raises IntegrityError for a release document
+        that cannot be read.
         """
+        removed = collecting.remove_unfinished(self.unfinished())
         kept, size = 0, 0
         loose: list[Descriptor] = []
+        sentenced: list[Descriptor] = []
         back: list[Descriptor] = []
         for item in self.survey():
             if item.kept_by is None:
-                loose.append(item.blob)
+                (loose if item.condemned_at is None else sentenced).append(item.blob)
             else:
                 kept, size = kept + 1, size + item.blob.size
                 if item.condemned_at is not None:
                     back.append(item.blob)
         taken_back = collecting.in_batches(back, self._take_back)
-        condemned = collecting.in_batches(loose, self._condemn)
-        deleted = collecting.in_batches(loose, lambda some: self._delete(some, grace))
-        waiting = tuple(sorted({*loose} - {*condemned, *deleted}, key=lambda blob: blob.digest))
-        removed = collecting.remove_unfinished(self.unfinished())
-        return Collected(kept, size, condemned, waiting, deleted, taken_back, removed)
+        gone = collecting.in_batches(sentenced, lambda some: self._delete(some, grace))
+        waiting = tuple(sorted({*sentenced} - {*gone}, key=lambda blob: blob.digest))
+        condemned: list[Descriptor] = []
+
+        def sentence(some: Sequence[Descriptor]) -> list[Descriptor]:
+            condemned.extend(self._condemn(some))
+            return self._delete(some, grace)
+
+        deleted = (*gone, *collecting.in_batches(loose, sentence))
+        return Collected(kept, size, tuple(condemned), waiting, deleted, taken_back, removed)
 
     def publish(self, new: Sequence[Publication]) -> list[PublishResult]:
         """Record several publications in one transaction; their blobs are in the store. All of them, or none.

@@ -45,15 +45,17 @@ def gc(app: App, dry_run: bool, grace: int) -> None:
     That is: orphans of interrupted commands, and files that were replaced. What channels offer, can go back to or
     devices may still hold stays, and so does every version with all it needs.
     """
-    keeper = app.registry().keeper()
+    from registry import reserve
+
     if dry_run:
+        keeper = app.registry().keeper()
         unfinished = [str(path) for path in keeper.unfinished()]
         head = {"dry_run": True, "grace_seconds": grace, "unfinished": unfinished}
         stream(app, head, "objects", _explained(keeper.survey()))
         return
-    with app.progress() as progress:
+    with reserve.lent(app.home), app.progress() as progress:
         progress("looking for what nothing needs")
-        done = keeper.collect(grace=grace)
+        done = app.registry().keeper().collect(grace=grace)
     app.answer(_document(done, grace), _text(done, grace))
 
 

@@ -18,9 +18,11 @@ from registry.errors import IntegrityError
 @pass_app
 def init(app: App) -> None:
     """Make a store, or bring one to this version's schema."""
+    from registry import reserve
     from registry.service import Registry
 
-    registry = Registry.init(app.home)
+    with reserve.lent(app.home):
+        registry = Registry.init(app.home)
     app.answer(
         {"home": str(app.home), "registry": registry.uuid, "fresh": registry.fresh},
         f"{'made a store in' if registry.fresh else 'the store is ready in'} {render.bold(render.clean(app.home))}",
