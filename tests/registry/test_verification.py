@@ -280,6 +280,37 @@ LATER = {
 }
 
 
+def test_a_foundation_that_was_removed_and_added_again_is_no_damage(stock, registry):
+    for _ in range(2):
+        second = stock.foundation("f2", other=1)
+        stock.template(second)
+        assert registry.verify(fast=True).damage == ()
+        registry.remove_foundation("f2")
+        assert registry.verify(fast=True).damage == ()
+
+
+def test_equal_templates_of_two_versions_of_executorch_are_told_apart(registry):
+    template = registry.templates(registry.foundation("f1").file.digest)[1]
+    registry.add_template(replace(template, executorch="1.6.0"))
+    assert registry.verify(fast=True).damage == ()
+    tamper(registry, "UPDATE templates SET kv_cache_bytes = 1 WHERE executorch = '1.6.0'")
+
+    (subject,) = messages(registry, fast=True)
+
+    assert subject == f"template {template.digest} of foundation {template.foundation} again (2)"
+
+
+def test_a_base_that_was_replaced_is_compared_with_what_it_is_now(registry):
+    base = registry.base(Digest.of(b"base"))
+    registry.add_base(replace(base, hint="/moved", prompt=registry.blobs.put_bytes(b"chat")), replace=True)
+    assert registry.verify(fast=True).damage == ()
+    tamper(registry, "UPDATE bases SET hint = '/checkpoint'")
+
+    found = messages(registry, fast=True)
+
+    assert found == {f"base {base.fingerprint}": 'its hint is "/checkpoint", the log tells of "/moved"\n'}
+
+
 def test_a_channel_that_was_deleted_and_made_again_is_no_damage(registry):
     registry.delete_channel("stable")
     assert registry.verify(fast=True).damage == ()
