@@ -29,8 +29,6 @@ class Told:
 
 def published(session: Session, programs: Collection[Digest]) -> Iterator[Told]:
     """The builds with these programs, each with its version, as `adapter.publish` tells of them."""
-    here = t.Build.digest.in_(programs)
-    parts, attachments = _parts(session, here), _attachments(session, here)
     query = (
         select(
             *(t.Build.id, t.Build.adapter, t.Build.version, t.Build.warnings, t.Build.created, t.Version.lineage),
@@ -39,9 +37,12 @@ def published(session: Session, programs: Collection[Digest]) -> Iterator[Told]:
         )
         .join(t.Version, (t.Version.adapter == t.Build.adapter) & (t.Version.version == t.Build.version))
         .join(t.Template, t.Template.id == t.Build.template)
-        .where(here)
+        .where(t.Build.digest.in_(programs))
     )
-    for row in session.execute(query):
+    rows = session.execute(query).all()
+    here = t.Build.id.in_([row.id for row in rows])
+    parts, attachments = _parts(session, here), _attachments(session, here)
+    for row in rows:
         built = states.build(
             source=row.source,
             foundation=row.foundation,
