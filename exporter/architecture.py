@@ -1,17 +1,22 @@
 """From a Hugging Face `config.json` to what the decoder has to compute. Pure: values in, values out.
 
 A config is never half understood: a field that would change the arithmetic and is not implemented is an
-error that names the field, its value and what would be accepted.
+error that names the field, its value and what would be accepted. What a config does not say is what transformers'
+class of that family assumes, and what that class does not read is not read here either.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from exporter.config import Config
+from exporter.peft.tensors import FLOATING
+from exporter.rope import Rope, read_ropes
+from registry.artifacts import Tensor
 from registry.errors import InputError
 
 SUPPORTED = {
@@ -25,23 +30,46 @@ SUPPORTED = {
     "Gemma3ForCausalLM": "gemma3_text",
 }
 GEMMA = frozenset({"gemma", "gemma2", "gemma3_text"})
-ROPE_KINDS = ("default", "linear", "llama3", "longrope")
+_EMBEDDING = "model.embed_tokens.weight"
+_LAYER = re.compile(r"model\.layers\.(\d{1,9})\.", re.ASCII)
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
 
 
-@dataclass(frozen=True, slots=True)
-class Rope:
-    """Rotary embedding as in transformers' `rope_parameters`.
+_WINDOW = 4096
+_GEMMA2 = {
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "tie_word_embeddings": True,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": _WINDOW,
+}
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "mistral": {"num_key_value_heads": 8, "sliding_window": _WINDOW},
+    "qwen2": {"num_key_value_heads": 32, "sliding_window": _WINDOW, "max_window_layers": 28},
+    "qwen3": {"num_key_value_heads": 32, "head_dim": 128, "sliding_window": _WINDOW, "max_window_layers": 28},
+    "phi3": {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
+    "gemma": {
+        "num_key_value_heads": 16,
+        "head_dim": 256,
+        "hidden_act": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+    },
+    "gemma2": {**_GEMMA2, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    "gemma3_text": _GEMMA2,
+}
+"""What a family's config class assumes of a field that is absent, where that is no common default (transformers 5)."""
 
-    `kind` is one of ROPE_KINDS, `width` the number of rotated dimensions of each head, `scale` the factor of
-    cosines and sines (longrope's attention factor, else 1), `parameters` the raw values of the kind.
-    """
-
-    kind: str
-    theta: float
-    width: int
-    scale: float
-    parameters: Mapping[str, Any]
+_WINDOWED = frozenset({"qwen2", "qwen3", "gemma2", "gemma3_text"})
+_READ_BY: Mapping[str, frozenset[str]] = {
+    "attention_bias": frozenset({"llama", "qwen3"}) | GEMMA,
+    "mlp_bias": frozenset({"llama"}),
+    "query_pre_attn_scalar": frozenset({"gemma2", "gemma3_text"}),
+    "attn_logit_softcapping": frozenset({"gemma2"}),
+    "final_logit_softcapping": frozenset({"gemma2", "gemma3_text"}),
+    "use_bidirectional_attention": GEMMA,
+}
+"""The families whose classes read a field; in the config of any other it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +99,6 @@ class DecoderSpec:
     qkv_bias: bool
     output_bias: bool
     mlp_bias: bool
-    head_bias: bool
     qk_norm: bool
     norm_plus_one: bool
     sandwich_norms: bool
@@ -92,10 +119,10 @@ class DecoderSpec:
 def decoder_spec(raw: Mapping[str, Any]) -> DecoderSpec:
     """Read a transformers config. Raises InputError naming the first field that is missing or not supported."""
     family = _family(raw)
-    config = Config(raw)
+    config = Config(_as_read(family, raw))
     gemma, bias = family in GEMMA, config.flag("attention_bias")
     hidden, heads = config.count("hidden_size"), config.count("num_attention_heads")
-    head_dim = config.count("head_dim", 256 if gemma else hidden // heads)
+    head_dim = config.count("head_dim", hidden // heads)
     layers = config.count("num_hidden_layers")
     _refuse_unsupported(config)
     spec = DecoderSpec(
@@ -108,23 +135,22 @@ def decoder_spec(raw: Mapping[str, Any]) -> DecoderSpec:
         kv_heads=config.count("num_key_value_heads", heads),
         head_dim=head_dim,
         norm_eps=config.number("rms_norm_eps", 1e-6),
-        ropes=_ropes(config, family, head_dim),
+        ropes=read_ropes(config, family, head_dim),
         windows=_windows(config, family, layers),
         max_positions=config.count("max_position_embeddings"),
         activation=_activation(config, family),
-        tied=config.flag("tie_word_embeddings", default=gemma),
+        tied=config.flag("tie_word_embeddings"),
         fused=family == "phi3",
         qkv_bias=bias or family == "qwen2",
-        output_bias=bias and family != "qwen2",
+        output_bias=bias,
         mlp_bias=config.flag("mlp_bias"),
-        head_bias=config.flag("lm_head_bias"),
         qk_norm=family in {"qwen3", "gemma3_text"},
         norm_plus_one=gemma,
         sandwich_norms=family in {"gemma2", "gemma3_text"},
         embedding_scale=math.sqrt(hidden) if gemma else None,
         attention_scale=config.number("query_pre_attn_scalar", head_dim) ** -0.5,
-        attention_softcap=config.optional_number("attn_logit_softcapping", 50.0 if family == "gemma2" else None),
-        logit_softcap=config.optional_number("final_logit_softcapping", 30.0 if family == "gemma2" else None),
+        attention_softcap=config.optional_number("attn_logit_softcapping"),
+        logit_softcap=config.optional_number("final_logit_softcapping"),
     )
     if spec.heads % spec.kv_heads:
         raise InputError(
@@ -147,26 +173,80 @@ def spec_for(raw: Mapping[str, Any], context: int) -> DecoderSpec:
     return spec
 
 
+def check_tensors(spec: DecoderSpec, tensors: Iterable[Tensor]) -> None:
+    """Hold a checkpoint's tensors against its config before anything is allocated by it.
+
+    Raises InputError for weights that are no plain floating numbers (quantized ones mean nothing without their
+    scales), for sizes or a number of layers that the config does not say, and for a tied head that is another matrix.
+    """
+    held = {tensor.name: tensor for tensor in tensors}
+    strange = [tensor for tensor in held.values() if tensor.dtype not in FLOATING]
+    if strange:
+        raise InputError(
+            f"{strange[0].name}: weights of dtype {strange[0].dtype} are not supported",
+            hint=f"save the checkpoint in {', '.join(FLOATING)}; --qmode quantizes it here",
+            tensors=[tensor.name for tensor in strange],
+        )
+    _check_sizes(spec, held)
+    embedding, head = held.get(_EMBEDDING), held.get("lm_head.weight")
+    if spec.tied and embedding and head and (embedding.dtype, embedding.digest) != (head.dtype, head.digest):
+        raise InputError(
+            f"config.json: 'tie_word_embeddings' is true, but lm_head.weight is not {_EMBEDDING}",
+            hint="set it to false, as transformers computes then",
+            field="tie_word_embeddings",
+        )
+
+
+def _check_sizes(spec: DecoderSpec, held: Mapping[str, Tensor]) -> None:
+    layers = {int(match[1]) for name in held if (match := _LAYER.match(name))}
+    if layers != set(range(spec.layers)):
+        raise InputError(
+            f"config.json: 'num_hidden_layers' = {spec.layers}, but the checkpoint has {len(layers)} layers",
+            hint="is the download complete, and does config.json belong to it?",
+            field="num_hidden_layers",
+        )
+    shapes = {
+        _EMBEDDING: (spec.vocab_size, spec.hidden_size),
+        "model.layers.0.self_attn.o_proj.weight": (spec.hidden_size, spec.heads * spec.head_dim),
+        "model.layers.0.mlp.down_proj.weight": (spec.hidden_size, spec.intermediate_size),
+    }
+    for name, shape in shapes.items():
+        if name in held and held[name].shape != shape:
+            message = f"{name}: config.json expects {shape}, the checkpoint has {held[name].shape}"
+            raise InputError(message, tensor=name)
+
+
 def _family(raw: Mapping[str, Any]) -> str:
     architectures = raw.get("architectures")
     name = architectures[0] if isinstance(architectures, list) and architectures else None
-    if name not in SUPPORTED:
+    if not isinstance(name, str) or name not in SUPPORTED:
         raise InputError(
             f"config.json: architecture {name!r} is not supported",
             hint="supported: " + ", ".join(SUPPORTED),
             field="architectures",
             actual=name,
         )
-    return SUPPORTED[str(name)]
+    family = SUPPORTED[name]
+    if raw.get("model_type", family) != family:
+        raise Config(raw).refused("model_type", [f"{family}, as the architecture {name} is"])
+    return family
+
+
+def _as_read(family: str, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as the family's class reads it: with what it assumes, without what is not its own."""
+    return {
+        name: value
+        for name, value in {**_DEFAULTS.get(family, {}), **raw}.items()
+        if family in _READ_BY.get(name, SUPPORTED.values())
+    }
 
 
 def _activation(config: Config, family: str) -> str:
-    field = "hidden_activation" if family in GEMMA and config.get("hidden_activation") else "hidden_act"
-    default = "gelu_pytorch_tanh" if family in GEMMA else "silu"
-    name = config.get(field) or default
+    field = "hidden_activation" if family in {"gemma2", "gemma3_text"} else "hidden_act"
+    name = config.get(field) or "silu"
     if family == "gemma" and name == "gelu":
-        name = default  # Gemma 1's published configs say gelu and mean the tanh form, as transformers reads them
-    if name not in _ACTIVATIONS:
+        name = "gelu_pytorch_tanh"  # Gemma 1's published configs say gelu and mean the tanh form, as transformers reads
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
         raise config.refused(field, _ACTIVATIONS)
     return _ACTIVATIONS[name]
 
@@ -181,12 +261,21 @@ def _refuse_unsupported(config: Config) -> None:
 
 def _windows(config: Config, family: str, layers: int) -> tuple[int | None, ...]:
     """Each layer's sliding window. transformers writes `layer_types`; older configs leave the pattern to the class."""
-    window = config.optional_count("sliding_window")
-    kinds = config.get("layer_types") or _layer_types(config, family, layers, window)
+    unused = family in {"qwen2", "qwen3"} and not config.flag("use_sliding_window")
+    window = None if unused else config.optional_count("sliding_window")
+    if family not in _WINDOWED | {"mistral", "phi3"} and window is not None:
+        if window < config.count("max_position_embeddings"):  # its attention does not read it, but its cache does
+            raise config.refused("sliding_window", ["null"])
+        window = None
+    meant = _layer_types(config, family, layers, window)
+    kinds = config.get("layer_types") or meant
     if not isinstance(kinds, list) or len(kinds) != layers:
         raise config.refused("layer_types", ["one entry for each layer"])
-    for kind in set(kinds) - {"full_attention", "sliding_attention"}:
-        raise config.refused("layer_types", ["full_attention", "sliding_attention"], kind)
+    if family not in _WINDOWED and kinds != meant:  # likewise
+        raise config.refused("layer_types", [f"null, or {meant[0]} for each layer"])
+    for kind in kinds:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise config.refused("layer_types", ["full_attention", "sliding_attention"], kind)
     if "sliding_attention" in kinds and window is None:
         raise config.refused("sliding_window", ["a number of positions, as layer_types asks for"])
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
@@ -200,58 +289,6 @@ def _layer_types(config: Config, family: str, layers: int, window: int | None) -
         pattern = config.count("sliding_window_pattern", 6)
         return [sliding if (index + 1) % pattern else full for index in range(layers)]
     if family in {"qwen2", "qwen3"}:
-        first = config.count("max_window_layers", layers) if config.flag("use_sliding_window") else layers
+        first = layers if window is None else config.count("max_window_layers")
         return [sliding if index >= first else full for index in range(layers)]
     return [sliding if window and family in {"mistral", "phi3"} else full] * layers
-
-
-def _ropes(config: Config, family: str, head_dim: int) -> tuple[Rope, ...]:
-    """Of transformers 5, which writes `rope_parameters`; older checkpoints `rope_theta` and `rope_scaling`."""
-    parameters = config.get("rope_parameters") or {}
-    if family != "gemma3_text":
-        merged = {**(config.get("rope_scaling") or {}), **parameters}
-        return (_rope(config, merged, config.number("rope_theta", 10000.0), head_dim),)
-    full = parameters.get("full_attention") or config.get("rope_scaling") or {}
-    sliding = parameters.get("sliding_attention") or {}
-    return (
-        _rope(config, full, config.number("rope_theta", 1_000_000.0), head_dim),
-        _rope(config, sliding, config.number("rope_local_base_freq", 10000.0), head_dim),
-    )
-
-
-def _rope(config: Config, parameters: Mapping[str, Any], theta: float, head_dim: int) -> Rope:
-    kind = parameters.get("rope_type", parameters.get("type", "default"))
-    kind = {"su": "longrope"}.get(kind, kind)  # Phi-3's first configs
-    if kind not in ROPE_KINDS:
-        raise config.refused("rope_parameters", ROPE_KINDS, kind)
-    partial = parameters.get("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))
-    if kind == "longrope":
-        original = config.get("original_max_position_embeddings")
-        parameters = {"original_max_position_embeddings": original, **parameters}
-    for name in _NEEDED[kind]:
-        if parameters.get(name) is None:
-            raise InputError(f"config.json: rope type {kind!r} needs {name!r}", field="rope_parameters")
-    return Rope(
-        kind=kind,
-        theta=float(parameters.get("rope_theta", theta)),
-        width=int(head_dim * partial),
-        scale=_longrope_scale(config, parameters) if kind == "longrope" else 1.0,
-        parameters=dict(parameters),
-    )
-
-
-_NEEDED: Mapping[str, tuple[str, ...]] = {
-    "default": (),
-    "linear": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-    "longrope": ("short_factor", "long_factor", "original_max_position_embeddings"),
-}
-
-
-def _longrope_scale(config: Config, parameters: Mapping[str, Any]) -> float:
-    """The attention factor of LongRoPE, as in transformers' modeling_rope_utils."""
-    if parameters.get("attention_factor") is not None:
-        return float(parameters["attention_factor"])
-    original = parameters["original_max_position_embeddings"]
-    factor = parameters.get("factor") or config.count("max_position_embeddings") / original
-    return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -36,15 +37,38 @@ class Config:
         value = self.get(field)
         if value is None:
             return default
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
             raise self.refused(field, ["a positive number"])
         return float(value)
 
-    def optional_number(self, field: str, absent: float | None = None) -> float | None:
-        """A positive number, None where it is null, `absent` where the field is not there. Raises InputError."""
-        if field not in self._raw:
-            return absent
+    def optional_number(self, field: str) -> float | None:
+        """A positive number or None. Raises InputError."""
         return None if self.get(field) is None else self.number(field, 1.0)
+
+    def needed_number(self, field: str, kind: str) -> float:
+        """A positive number that a rope of this kind cannot do without. Raises InputError."""
+        self._needed(field, kind)
+        return self.number(field, 1.0)
+
+    def numbers(self, field: str, length: int, kind: str) -> list[float]:
+        """So many positive numbers, which a rope of this kind cannot do without. Raises InputError."""
+        values = self._needed(field, kind)
+        if not isinstance(values, list) or len(values) != length:
+            raise self.refused(field, [f"a list of {length} numbers"])
+        return [Config({field: value}).number(field, 1.0) for value in values]
+
+    def _needed(self, field: str, kind: str) -> Any:
+        value = self.get(field)
+        if value is None:
+            raise InputError(f"config.json: rope type {kind!r} needs {field!r}", field="rope_parameters")
+        return value
+
+    def table(self, field: str) -> Mapping[str, Any]:
+        """An object, an empty one where it is absent or null. Raises InputError."""
+        value = self.get(field) or {}
+        if not isinstance(value, dict):
+            raise self.refused(field, ["an object"])
+        return value
 
     def flag(self, field: str, *, default: bool = False) -> bool:
         """True or false. Raises InputError."""

@@ -21,7 +21,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from exporter.architecture import DecoderSpec, Rope
+from exporter.architecture import DecoderSpec
+from exporter.rope import Rope
 
 
 class RMSNorm(nn.Module):
@@ -258,7 +259,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.context, self.softcap = context, spec.logit_softcap
         self.model = Model(spec, context)
-        self.lm_head = nn.Linear(spec.hidden_size, spec.vocab_size, bias=spec.head_bias)
+        self.lm_head = nn.Linear(spec.hidden_size, spec.vocab_size, bias=False)
         if spec.tied:
             self.lm_head.weight = self.model.embed_tokens.weight
         if dtype != torch.float32:

@@ -16,11 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.architecture import decoder_spec, spec_for
+from exporter.architecture import check_tensors, decoder_spec, spec_for
 from exporter.base import BaseSource, Checkpoint, fingerprint, read_base, tensor_table
 from exporter.finetune import NotRetargetableError, find_twin, retarget_foundation
 from exporter.parts import module_document, read_files
-from exporter.peft.tensors import FLOATING
 from exporter.prompt import prompt_of
 from exporter.quiet import quiet
 from exporter.recipe import Recipe
@@ -88,8 +87,7 @@ def _export_checkpoint(
 ) -> Exported:
     started = time.monotonic()
     context = options.context or min(2048, decoder_spec(checkpoint.config).max_positions)
-    spec_for(checkpoint.config, context)
-    _check_dtypes(checkpoint.tensors)
+    check_tensors(spec_for(checkpoint.config, context), checkpoint.tensors)
     known = registry.find_foundation(fingerprint(checkpoint.tensors), options.recipe.to_json())
     program = known and find_template(registry, known, Structure(), context, options.recipe)
     if known is not None and program:
@@ -160,18 +158,6 @@ def _check_files(registry: Registry, checkpoint: Checkpoint) -> None:
     except NotFound:
         return
     check_files(known, {name: Descriptor.of(path.read_bytes()) for name, path in checkpoint.files.items()})
-
-
-def _check_dtypes(tensors: Iterable[Tensor]) -> None:
-    """Raise InputError for weights that are no plain floating numbers: quantized ones mean nothing without scales."""
-    strange = [tensor for tensor in tensors if tensor.dtype not in FLOATING]
-    if strange:
-        first = strange[0]
-        raise InputError(
-            f"{first.name}: weights of dtype {first.dtype} are not supported",
-            hint=f"save the checkpoint in {', '.join(FLOATING)}; --qmode quantizes it here",
-            tensors=[tensor.name for tensor in strange],
-        )
 
 
 def _check_ground(registry: Registry, checkpoint: Checkpoint, recipe: Recipe) -> None:
