@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from exporter.retarget import NotRetargetableError, Retargeted, retarget
 from registry import canonical
 from registry.artifacts import Foundation, Template
 from registry.digest import Digest
+from registry.errors import InputError, IntegrityError, NotFound
 from registry.formats.pte import read_pte
 from registry.links import check_links
 from registry.plates import Plate, open_plate
@@ -34,20 +36,21 @@ Progress = Callable[[str], None]
 
 def find_twin(registry: Registry, checkpoint: Checkpoint, recipe: Recipe, context: int) -> Foundation | None:
     """The newest recorded foundation whose export can serve this checkpoint, with a base program for `context`."""
-    shapes = {(tensor.name, tensor.shape) for tensor in checkpoint.tensors}
+    wanted = _computes(read_files(checkpoint.files))
     for known in reversed(registry.foundations()):
-        if (
-            known.base != fingerprint(checkpoint.tensors)
-            and _same_recipe(known.recipe, recipe)
-            and any(
-                not template.structure["modules"] and template.context == context
-                for template in _templates(registry, known)
-            )
-            and _shapes(registry, known) == shapes
-            and _computes(_files(registry, known)) == _computes(read_files(checkpoint.files))
-        ):
-            return known
+        if _same_recipe(known.recipe, recipe) and known.base != fingerprint(checkpoint.tensors):
+            # What the store has lost of another base, or does not understand any more, is no obstacle to this one.
+            with suppress(NotFound, InputError, IntegrityError):
+                if _serves(registry, known, checkpoint, context) and _computes(_files(registry, known)) == wanted:
+                    return known
     return None
+
+
+def _serves(registry: Registry, known: Foundation, checkpoint: Checkpoint, context: int) -> bool:
+    """Whether there is a base program for `context`, and tensors of the same names and shapes."""
+    bases = [each for each in _templates(registry, known) if not each.structure["modules"] and each.context == context]
+    shapes = {(tensor.name, tensor.shape) for tensor in checkpoint.tensors}
+    return bool(bases) and _shapes(registry, known) == shapes
 
 
 def retarget_foundation(

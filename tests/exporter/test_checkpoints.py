@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from exporter.base import read_base
+from exporter.finetune import find_twin, retarget_foundation
 from exporter.foundation import ExportOptions, export_foundation
-from registry.errors import Conflict, InputError
+from exporter.recipe import Recipe
+from registry.errors import Conflict, InputError, NotFound
 from registry.service import Registry
 from tests.exporter.test_finetune import OPTIONS, finetune
 
@@ -61,11 +65,21 @@ def test_a_base_with_another_tokenizer_than_recorded_is_refused_before_an_export
     assert said == ["hashing the checkpoint"]
 
 
-def test_a_twin_that_the_store_has_lost_is_no_obstacle(tiny_store: Path, tmp_path: Path) -> None:
+def test_a_twin_that_the_store_has_lost_or_does_not_understand_is_no_obstacle(tiny_store: Path, tmp_path: Path) -> None:
     registry = Registry.open(tiny_store)
     other = finetune(tmp_path / "other")
-    registry.blobs.path(registry.foundation("plain").file.digest).unlink()
+    foundation = registry.foundation("plain")
+    registry.blobs.path(foundation.file.digest).unlink()
+    with read_base(other) as checkpoint:
+        twin = find_twin(registry, checkpoint, Recipe(), 64)
+        assert twin == foundation
+        with pytest.raises(NotFound):
+            retarget_foundation(registry, foundation, checkpoint, lambda _: None)
+        base = registry.base(foundation.base)
+        strange = registry.blobs.put_bytes(b'{"architectures": ["LaterForCausalLM"]}')
+        registry.add_base(replace(base, files={"config.json": strange}), replace=True)
+        assert find_twin(registry, checkpoint, Recipe(), 64) is None
+        registry.blobs.path(strange.digest).unlink()
+        assert find_twin(registry, checkpoint, Recipe(), 64) is None
     said: list[str] = []
-    made = export_foundation(registry, other, "other", OPTIONS, said.append)
-    assert made.twin is None
-    assert any(phrase.startswith("a full export: the store holds no blob") for phrase in said)
+    assert export_foundation(registry, other, "other", OPTIONS, said.append).twin is None
