@@ -1,6 +1,6 @@
-"""How fast `ptdock verify` is beside SHA-256 itself, on the demo's store and on one with 1,000 adapters more.
+"""How fast `ptdock verify` is beside SHA-256 itself, on the demo's store and on one with 2,000 adapters more.
 
-    make demo && python -m benchmarks.verify         three minutes and 8 GB of disk
+    make demo && python -m benchmarks.verify         five minutes and 16 GB of disk
 
 Beside `verify`, a whole process, stands another one that reads and hashes the same files on as many processors, with
 the same library, and does nothing else. An empty store shows what `verify` takes before it has read anything.
@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.batch import BENCH, HOME, generate, publish
 from benchmarks.measure import Cost, run
 
-ADAPTERS = 1000
+ADAPTERS = 2000
 PTDOCK = (sys.executable, "-m", "cli", "--quiet", "--json", "--home")
 ROUNDS = 3
 

@@ -52,9 +52,16 @@ def _check(blob: Descriptor, actual: int | None) -> None:
         )
 
 
+class _Recorded(dict[Digest, Descriptor]):
+    """Descriptors by digest. Every reference has its blob's row: one that is not there is damage, and no KeyError."""
+
+    def __missing__(self, digest: Digest) -> Descriptor:
+        raise IntegrityError(f"blob {digest} is referred to, but not recorded", hint="see `ptdock verify`")
+
+
 def sizes(session: Session, digests: Collection[Digest]) -> dict[Digest, Descriptor]:
-    """The descriptors of those blobs that are recorded."""
-    found: dict[Digest, Descriptor] = {}
+    """The descriptors of those blobs that are recorded; asking for another one raises IntegrityError."""
+    found = _Recorded()
     for some in _slices(digests):
         rows = session.execute(select(t.Blob.digest, t.Blob.size).where(t.Blob.digest.in_(some)))
         found.update((row.digest, Descriptor(row.digest, row.size)) for row in rows)

@@ -33,7 +33,7 @@ def holds(session: Session, now: float) -> dict[int, Hold]:
     found = {number: Hold(RECORDED, f"release {number}") for number in session.scalars(select(t.Release.number))}
     for row in _arms(session):
         hold = _hold(row, now)
-        found[row.release] = min(found[row.release], hold)
+        found[row.release] = min(found.get(row.release, hold), hold)  # verify asks of damaged registries too
     return found
 
 

@@ -76,13 +76,15 @@ def bases(session: Session) -> Iterator[tuple[Digest, Digest]]:
 def sources(session: Session) -> Iterator[tuple[Digest, Source]]:
     """Every source's digest and its files as the rows list them."""
     query = (
-        select(t.SourceFile.source, t.SourceFile.name, t.Blob.digest, t.Blob.size)
-        .join(t.Blob, t.Blob.digest == t.SourceFile.blob)
-        .order_by(t.SourceFile.source, t.SourceFile.name)
+        select(t.Source.digest.label("source"), t.SourceFile.name, t.Blob.digest, t.Blob.size)
+        .outerjoin(t.SourceFile, t.SourceFile.source == t.Source.digest)
+        .outerjoin(t.Blob, t.Blob.digest == t.SourceFile.blob)
+        .order_by(t.Source.digest, t.SourceFile.name)
     )
     rows = session.execute(query.execution_options(yield_per=_ROWS))
     for digest, files in groupby(rows, key=lambda row: row.source):
-        yield digest, Source({file.name: Descriptor(file.digest, file.size) for file in files}, {})
+        there = (file for file in files if file.digest is not None)
+        yield digest, Source({file.name: Descriptor(file.digest, file.size) for file in there}, {})
 
 
 def versions(session: Session) -> Iterator[tuple[str, str]]:

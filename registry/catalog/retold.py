@@ -168,10 +168,9 @@ def _add_foundations(session: Session, found: dict[str, dict[str, Any]]) -> None
     for row in session.execute(select(t.Foundation.digest, t.Foundation.created)):
         known = foundations.foundation(session, row.digest)
         found[f"foundation {row.digest}"] = {**(states.foundation(known) if known else {}), "created": row.created}
-        dates = session.scalars(
-            select(t.Template.created).where(t.Template.foundation == row.digest).order_by(t.Template.id)
-        )
-        for made, created in zip(foundations.templates(session, row.digest), dates, strict=True):
+        dates = select(t.Template.created).join(t.Structure, t.Structure.digest == t.Template.structure)
+        here = session.scalars(dates.where(t.Template.foundation == row.digest).order_by(t.Template.id))
+        for made, created in zip(foundations.templates(session, row.digest), here, strict=True):
             name = numbered(found, f"template {made.digest} of foundation {row.digest}")
             found[name] = {**states.template(made), "created": created}
 

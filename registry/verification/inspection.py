@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
@@ -14,6 +14,7 @@ from registry.blobs import BlobStore
 from registry.catalog import edges
 from registry.catalog.reach import RECORDED, Hold
 from registry.digest import Descriptor, Digest
+from registry.engines import translated
 from registry.errors import PtdockError
 from registry.reachability import Words, pinned
 
@@ -37,8 +38,11 @@ class Inspection:
 
     @classmethod
     def of(cls, session: Session, store: BlobStore, *, now: float, fast: bool) -> Inspection:
-        """A run that has found nothing yet."""
-        return cls(session, store, fast, Words.of(session, now))
+        """A run that has found nothing yet. Where the rows give no words for dependants, damage is named without."""
+        words = Words({}, {})
+        with suppress(PtdockError), translated("the database"):
+            words = Words.of(session, now)
+        return cls(session, store, fast, words)
 
     def found(self, kind: str, subject: str, message: str, dependants: Sequence[str] = ()) -> None:
         """Note one damage."""

@@ -5,12 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Integer
 
 from registry import audit, canonical
 from registry.artifacts import Source
+from registry.catalog import edges
 from registry.digest import Digest
 from registry.manifest import Manifest
 from registry.service import Registry
+from registry.tables import Table
 from tests.registry.files import Pair, run_script
 from tests.registry.stock import Stock, copied
 
@@ -239,6 +242,46 @@ def test_a_fact_that_only_the_log_knows_is_pinned_by_it(told, column):
     found = messages(told, fast=True)
 
     assert any(each.startswith(subject) and message in said for each, said in found.items()), found
+
+
+COLUMNS = [f"{table.name}.{column.name}" for table in Table.metadata.sorted_tables for column in table.columns]
+UNSEEN = {
+    "blobs.condemned_at": "registry.collecting says why",
+    "builds.id": "of one to which no row refers",
+    "proofs.id": "only their order counts",
+    "lines.position": "only their order counts",
+    "arms.position": "only their order counts",
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_whatever_is_written_into_a_column_is_named_and_nothing_raises(told, name):
+    """A table that a later migration adds must be seen too."""
+    table, column = name.split(".")
+    number = isinstance(Table.metadata.tables[table].columns[column].type, Integer)
+    value = f'"{column}" + 1000' if number else "'x'"
+    last = f"rowid = (SELECT max(rowid) FROM {table})"  # noqa: S608 - of the models
+    tamper(told, f'UPDATE {table} SET "{column}" = {value} WHERE {last}')  # noqa: S608 - of the models
+
+    assert bool(messages(told, fast=True)) == (name not in UNSEEN)
+
+
+@pytest.mark.parametrize("table", [table.name for table in Table.metadata.sorted_tables])
+def test_a_table_that_was_emptied_is_named_and_nothing_raises(told, table):
+    tamper(told, f"DELETE FROM {table}")  # noqa: S608 - of the models
+
+    assert messages(told, fast=True)
+
+
+@pytest.mark.parametrize("kind", sorted({query.compile().params["param_1"] for query in edges._references()}))
+def test_a_blob_whose_row_is_gone_is_named_and_nothing_raises(told, kind):
+    table, column = kind.split(".")
+    referred = f"(SELECT {column} FROM {table} WHERE {column} IS NOT NULL)"  # noqa: S608 - of the models
+    connection = sqlite3.connect(told.home / "registry.db", isolation_level=None)
+    connection.execute(f"DELETE FROM blobs WHERE digest IN {referred}")  # noqa: S608 - as above
+    connection.close()
+
+    assert bool(messages(told, fast=True)) == (kind != "bases.prompt"), "the stock's base has no prompt"
 
 
 def test_a_program_that_is_revoked_under_one_of_its_names_alone_is_found(stock, told):
