@@ -217,21 +217,30 @@ TOLD = {
 }
 
 
-@pytest.fixture
-def told(stock: Stock, registry: Registry) -> Registry:
-    """The registry with a build that has parts and a proof and is yanked, and with one that is revoked."""
+@pytest.fixture(scope="module")
+def told_home(stocked_home: Path, tmp_path_factory: pytest.TempPathFactory, pair: Pair) -> Path:
+    """A registry with a build that has parts and a proof and is yanked, one that is revoked, a token and a release."""
+    stock = copied(stocked_home, tmp_path_factory.mktemp("told") / "home", pair)
+    registry = stock.registry
+    registry.tokens().create("ci", "publish")
+    registry.create_release("stable", ["pirate@1.0.0", "json@1.0.0"])
     template = registry.templates(registry.foundation("f1").file.digest)[1]
     put = registry.blobs.put_bytes
-    program, factors = put(stock.program(7)), put(stock.factors(7))
-    parts = {"prompt": put(b"its chat format")}
-    kept = {"template": template, "file": program, "factors": factors, "parts": parts}
-    old = registry.publish("old", "1.0.0", stock.source("old"), **kept)
+    kept = {"template": template, "file": put(stock.program(7)), "factors": put(stock.factors(7))}
+    old = registry.publish("old", "1.0.0", stock.source("old"), **kept, parts={"prompt": put(b"its chat format")})
     registry.add_proof(old.build, put(b"what was measured"), put(b"what devices replay"))
     registry.yank("old@1.0.0", "a typo")
     stock.publish("bad", template, "bad")
     registry.revoke("bad@1.0.0", "leaks")
     assert registry.verify().clean
-    return registry
+    registry.database.close()
+    return registry.home
+
+
+@pytest.fixture
+def told(told_home: Path, tmp_path: Path, pair: Pair) -> Registry:
+    """A copy of it, to be tampered with."""
+    return copied(told_home, tmp_path / "told", pair).registry
 
 
 @pytest.mark.parametrize("column", TOLD)
@@ -284,7 +293,8 @@ def test_a_blob_whose_row_is_gone_is_named_and_nothing_raises(told, kind):
     assert bool(messages(told, fast=True)) == (kind != "bases.prompt"), "the stock's base has no prompt"
 
 
-def test_a_program_that_is_revoked_under_one_of_its_names_alone_is_found(stock, told):
+def test_a_program_that_is_revoked_under_one_of_its_names_alone_is_found(told, pair):
+    stock = Stock(told, pair)
     template = told.templates(told.foundation("f1").file.digest)[1]
     stock.publish("twin", template, "arr")
     told.revoke("pirate@1.0.0", "leaks")
