@@ -52,7 +52,7 @@ def _adapt(name: str, plain: nn.Module, shape: ModuleStructure, own: dict[str, n
     if shape.weight:
         return _replace(plain, own)
     if isinstance(plain, nn.Linear):
-        return AdaptedLinear(plain, own)
+        return RowLinear(plain, own["rows"], torch.tensor(shape.rows)) if shape.rows else AdaptedLinear(plain, own)
     if isinstance(plain, nn.Embedding):
         return AdaptedEmbedding(plain, own, shape.rows)
     if type(plain).__name__ == "Conv1D":
@@ -153,8 +153,8 @@ class AdaptedEmbedding(nn.Embedding):
         return torch.where(match.sum(-1, keepdim=True) > 0, functional.embedding(place, self.rows), x)
 
 
-class RowHead(nn.Module):
-    """A tied head beside trained rows: the same rows stand in the output matrix."""
+class RowLinear(nn.Module):
+    """A linear without bias some of whose outputs come from trained rows: those of its own, or a tied embedding's."""
 
     def __init__(self, plain: nn.Module, rows: nn.Parameter, row_ids: torch.Tensor) -> None:
         super().__init__()
@@ -167,17 +167,21 @@ class RowHead(nn.Module):
         return self.plain.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        logits = self.plain(x)
-        return torch.scatter(logits, 1, self.row_ids.view(1, -1), functional.linear(x, self.rows))
+        y, trained = self.plain(x), functional.linear(x, self.rows)
+        if x.ndim == 2 and isinstance(x.shape[0], int) and x.shape[0] == 1:  # a decoder's head: one token's logits
+            return torch.scatter(y, 1, self.row_ids.view(1, -1), trained)
+        return torch.index_copy(y, -1, self.row_ids, trained)
 
 
 def _follow_rows(root: nn.Module, structure: Structure) -> None:
-    """Let a tied head see the rows too."""
-    for name, shape in structure.modules.items():
+    """Let a tied head see an embedding's rows too, unless it has rows of its own."""
+    head = getattr(root, "lm_head", None)
+    if not isinstance(head, nn.Module) or isinstance(head, RowLinear):
+        return
+    for name in structure.modules:
         embedding = root.get_submodule(name)
-        head = getattr(root, "lm_head", None)
-        if shape.rows and isinstance(head, nn.Module) and _tied(root, structure, embedding):
-            root.lm_head = RowHead(head, embedding.rows, embedding.row_ids)
+        if isinstance(embedding, AdaptedEmbedding) and embedding.rows is not None and _tied(root, structure, embedding):
+            root.lm_head = RowLinear(head, embedding.rows, embedding.row_ids)
 
 
 def _tied(root: nn.Module, structure: Structure, embedding: nn.Module) -> bool:

@@ -128,7 +128,7 @@ def built_in(vocabulary: Vocabulary, structure: Structure, context: int, round_:
 
 def _special(vocabulary: Vocabulary, structure: Structure, width: int) -> Iterator[Probe]:
     for name, module in structure.modules.items():
-        if module.rows:
+        if module.rows and module.rows[-1] < vocabulary.size:  # rows of a linear inside need not be tokens
             yield Probe(f"built in: trained rows of {name}", module.rows[:width])
     for text in TEXTS if vocabulary.encode else ():
         tokens = vocabulary.ask(text)

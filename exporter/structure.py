@@ -209,9 +209,9 @@ def _extra_lines(modules: Mapping[str, ModuleStructure]) -> Iterator[str]:
         names = [name for name, module in modules.items() if getattr(module, attribute)]
         if names:
             yield f"{words} {_last_names(names)} ({len(names)} module{'s' * (len(names) > 1)})"
-    for name, module in modules.items():
-        if module.rows:
-            yield f"{len(module.rows)} token row{'s' * (len(module.rows) > 1)} of {_last_names([name])}"
+    rows = Counter((name.rpartition(".")[2], len(module.rows)) for name, module in modules.items() if module.rows)
+    for (name, size), count in rows.items():
+        yield f"{size} token row{'s' * (size > 1)} of {name}" + f" ({count} modules)" * (count > 1)
 
 
 def _last_names(names: Iterable[str]) -> str:

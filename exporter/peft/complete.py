@@ -10,7 +10,7 @@ from exporter.peft.config import Config
 from exporter.peft.findings import Findings
 from exporter.peft.modules import OTHER_BASE_HINT
 from exporter.peft.names import Part
-from exporter.peft.replaced import REPLACEABLE, replaces
+from exporter.peft.replaced import BIAS_LEFT_OUT, REPLACEABLE, replaces, token_indices_of
 from exporter.peft.targets import is_saved
 from registry.formats.layout import byte_size
 
@@ -24,10 +24,8 @@ def check_complete(config: Config, card: Card, modules: Mapping[str, ModuleAdapt
             message = f"{found.bias.name}: {name} has no bias in this foundation: another base?"
             findings.error("bias-without-base", found.bias.name, message, hint=OTHER_BASE_HINT)
     for name, found in modules.items():
-        changed = [other for other in card.tied_with(name) if other in modules]
-        if found.rows is not None and changed:
-            message = f"{found.rows.name}: token rows on a matrix that {changed[0]} shares and changes itself"
-            findings.error("rows-and-tied", found.rows.name, message, hint="PEFT drops one of the two: train either")
+        if found.rows is not None:
+            _check_tied_rows(found.rows.name, name, config, card, modules, findings)
     for name in _missing_saved(config, card, modules):
         message = f"{name} is missing, although modules_to_save lists its module"
         findings.error("missing-tensor", name, message, hint=WHOLE_HINT)
@@ -44,6 +42,29 @@ def check_complete(config: Config, card: Card, modules: Mapping[str, ModuleAdapt
         if not any(is_saved((entry,), name) for name in card.modules):
             message = f"modules_to_save lists {entry!r}, which {card.architecture} does not have"
             findings.warning("idle-module", "modules_to_save", message, actual=entry)
+
+
+def _check_tied_rows(
+    tensor: str, name: str, config: Config, card: Card, modules: Mapping[str, ModuleAdapter], findings: Findings
+) -> None:
+    """Whether PEFT has a tied matrix's rows as the file has them: a head follows the embedding unless it has its own.
+
+    Source: `set_additional_trainable_modules` in peft/utils/other.py, PEFT 0.21.2.
+    """
+    if card.modules[name].kind != "embedding":
+        return
+    mine = token_indices_of(config, card, name)
+    for other in card.tied_with(name):
+        if other in modules and modules[other].rows is None:
+            message = f"{tensor}: token rows on a matrix that {other} shares and changes itself"
+            findings.error("rows-and-tied", tensor, message, hint="PEFT drops one of the two: train either")
+        elif other in modules and (config.tie or token_indices_of(config, card, other) == mine):
+            given = "'ensure_weight_tying' is set" if config.tie else "'trainable_token_indices' lists the same tokens"
+            message = f"{other} has token rows of its own, but {given}: PEFT lets it follow {name}"
+            findings.error("rows-and-tied", tensor, message, hint=f"take the rows of {other} out of the file")
+        elif other not in modules and card.modules[other].bias:
+            message = f"{tensor}: {other} shares them and has a bias, {BIAS_LEFT_OUT}"
+            findings.error("rows", tensor, message, hint="train LoRA on the embedding instead")
 
 
 def _missing_saved(config: Config, card: Card, modules: Mapping[str, ModuleAdapter]) -> Iterator[str]:

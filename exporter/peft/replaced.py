@@ -19,6 +19,7 @@ from exporter.peft.names import Part
 from exporter.peft.targets import is_saved, ties_saved
 from exporter.peft.tensors import Stored, picked_rows, rows_of
 
+BIAS_LEFT_OUT = "which PEFT leaves out beside trained rows, until it merges them"
 REPLACEABLE = LINEAR_KINDS | {"embedding", "norm"}
 
 
@@ -26,6 +27,14 @@ def replaces(config: Config, card: Card, name: str) -> bool:
     """Whether modules_to_save means the module, itself or, under ensure_weight_tying, through a tied one."""
     tied = card.tied_with(name) if ties_saved(config) else ()
     return any(is_saved(config.modules_to_save, other) for other in (name, *tied))
+
+
+def token_indices_of(config: Config, card: Card, name: str) -> tuple[int, ...]:
+    """The token indices that the config gives a module, in its order, by PEFT's matching of the name's ending."""
+    for key, indices in config.token_indices.items():
+        if name == card.input_embedding if key is None else name.endswith(key):
+            return indices
+    return ()
 
 
 @dataclass(slots=True)
@@ -47,7 +56,7 @@ class Replacements:
         if site.adapted and (weight is not None or rows is not None):
             message = f"{site.name}: LoRA and a replaced weight on one module contradict each other"
             self.findings.error("lora-and-weight", site.name, message, hint="PEFT trains either of them")
-        indices = self._indices(site.name) if rows is not None else ()
+        indices = token_indices_of(self.config, self.card, site.name) if rows is not None else ()
         return replace(adapter, weight=weight, bias=bias, rows=rows, indices=tuple(sorted(indices)))
 
     def _weight(self, site: Site) -> Values | None:
@@ -159,18 +168,11 @@ class Replacements:
             )
         return False
 
-    def _indices(self, name: str) -> tuple[int, ...]:
-        """The token indices that the config gives this module, by PEFT's matching of the name's ending."""
-        for key, indices in self.config.token_indices.items():
-            if name == self.card.input_embedding if key is None else name.endswith(key):
-                return indices
-        return ()
-
     def _rows(self, site: Site) -> Values | None:
         stored = site.tensors.get(Part.ROWS)
         if stored is None:
             return None
-        indices = self._indices(site.name)
+        indices = token_indices_of(self.config, self.card, site.name)
         width = site.module.weight_shape[-1]
         if stored.shape != (len(indices), width) or not indices:
             message = f"{stored.name}: shape {list(stored.shape)}, but the config lists {len(indices)} token indices"
@@ -190,12 +192,16 @@ class Replacements:
                 "rows", "trainable_token_indices", message, hint="list each token once, and train again"
             )
         elif max(indices) >= size:
-            message = f"trainable_token_indices: token {max(indices)}, but the base's vocabulary is {size}"
-            self.findings.error(
-                "vocabulary", stored.name, message, expected=size, actual=max(indices), hint=VOCABULARY_HINT
-            )
-        elif site.module.kind != "embedding":
-            message = f"{stored.name}: replaced rows of {site.name} alone are not supported, only of an embedding"
+            tokens = site.module.kind == "embedding" or site.head
+            holds = f"the base's vocabulary is {size}" if tokens else f"{site.name} has {size} outputs"
+            message = f"trainable_token_indices: token {max(indices)}, but {holds}"
+            hint = VOCABULARY_HINT if tokens else OTHER_BASE_HINT
+            self.findings.error("vocabulary", stored.name, message, expected=size, actual=max(indices), hint=hint)
+        elif site.module.kind not in ("embedding", "linear") or site.targets != (site.name,):
+            message = f"{stored.name}: replaced rows of {site.name} are not supported, only of embeddings and linears"
+            self.findings.error("rows", stored.name, message, hint="train the rows of the input embedding")
+        elif site.module.bias:
+            message = f"{stored.name}: {site.name} has a bias, {BIAS_LEFT_OUT}"
             self.findings.error("rows", stored.name, message, hint="train the rows of the input embedding")
         else:
             return True

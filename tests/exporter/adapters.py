@@ -189,7 +189,8 @@ def merged(model: nn.Module, folded: Folded, card: Card) -> nn.Module:
             _merge(part, factors)
             if "rows" in factors:
                 part.weight[list(structure.rows)] = factors["rows"]
-                if tied:
+                head = folded.structure.modules.get("lm_head")
+                if tied and name != "lm_head" and not (head and head.rows):
                     result.lm_head.weight[list(structure.rows)] = factors["rows"]
     return result
 

@@ -102,6 +102,7 @@ EXTRAS: dict[str, tuple[str, Callable[[PeftModel], None] | None, dict[str, Any]]
             "trainable_token_indices": [60, 3, 9],
         },
     ),
+    "rows": ("plain", None, {"trainable_token_indices": {"lm_head": [60, 3], "embed_tokens": [9, 60], "k_proj": [1]}}),
     "tied": ("tied", None, {"target_modules": ["v_proj", "embed_tokens", "lm_head"], "use_rslora": True}),
 }
 

@@ -112,6 +112,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "lora-on-tied-embedding-alone": ("tied", {"target_modules": ["embed_tokens"]}),
     "tokens": ("plain", {"trainable_token_indices": [3, 9, 60]}),
     "tokens-tied": ("tied", {"trainable_token_indices": {"embed_tokens": [5, 7, 33]}}),
+    "tokens-of-head": ("plain", {"trainable_token_indices": {"lm_head": [3, 9, 60]}}),
+    "tokens-of-linears": ("plain", {"target_modules": ["v_proj"], "trainable_token_indices": {"gate_proj": [47, 0]}}),
+    "tokens-of-tied-head": ("tied", {"trainable_token_indices": {"lm_head": [3, 9]}, "use_dora": True}),
+    "tokens-tied-apart": ("tied", {"trainable_token_indices": {"embed_tokens": [5, 7], "lm_head": [60, 22, 5]}}),
     "orthogonal": ("plain", {"init_lora_weights": "orthogonal"}),
 }
 

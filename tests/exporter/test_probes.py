@@ -34,10 +34,12 @@ def test_further_rounds_ask_something_else() -> None:
 
 
 def test_trained_rows_and_texts_are_asked_too() -> None:
-    structure = Structure({"embed": ModuleStructure(rows=(3, 9, 60))})
+    inside = ModuleStructure(rows=(3, 1000))  # of a linear that has more outputs than there are tokens
+    structure = Structure({"embed": ModuleStructure(rows=(3, 9, 60)), "up_proj": inside})
     chat = Prompt({"user": Affix("<", ">")}, "!")
     origins = {probe.origin: probe.prompt for probe in built_in(Vocabulary(256, letters, chat), structure, 2048)}
     assert origins["built in: trained rows of embed"] == (3, 9, 60)
+    assert not any("up_proj" in origin for origin in origins)
     assert origins["built in: The answer is"] == tuple(letters("<The answer is>!"))
 
 

@@ -257,6 +257,28 @@ def test_a_tied_head_follows_trained_rows_although_it_is_quantized_apart(
     assert (answer - expected).abs().max() < 2e-5
 
 
+@pytest.mark.parametrize("name", ["one-g32-e4", "tied-g32-e8"])
+def test_the_trained_rows_of_a_head_are_not_quantized(
+    name: str, registry: Registry, wide_bases: Path, tmp_path: Path
+) -> None:
+    base, recipe = FOUNDATIONS[name]
+    model = quantized_model(wide_bases / base, recipe)
+    head, tokens = model.lm_head, [5, 7, 33]
+    config = LoraConfig(
+        task_type="CAUSAL_LM", r=4, target_modules=["q_proj"], trainable_token_indices={"lm_head": tokens}
+    )
+    peft = get_peft_model(model, config).eval()
+    randomize(peft)
+    peft.save_pretrained(tmp_path / "adapter")
+    with torch.no_grad():
+        hidden = model.model(torch.tensor([TOKENS])).last_hidden_state[0, -4:]
+        expected = head(hidden)  # whose inputs are rounded, which PEFT's own product leaves out
+        expected[:, tokens] = hidden @ model.lm_head.token_adapter.trainable_tokens_delta["default"].T
+    published = publish(registry, tmp_path / "adapter", PublishOptions(name, "head-tokens"))
+    answer = run(registry, registry.blobs.path(published.build.file.digest), registry.foundation(name))
+    assert (answer - expected).abs().max() < 2e-5
+
+
 def test_a_relinked_adapter_is_its_full_export_byte_for_byte(
     registry: Registry, wide_bases: Path, tmp_path: Path
 ) -> None:

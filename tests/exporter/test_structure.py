@@ -173,10 +173,11 @@ def test_a_structure_describes_itself_in_one_line() -> None:
             Q0: ModuleStructure(lora=4, dora=True, bias=True),
             "lm_head": ModuleStructure(weight=True),
             "model.embed_tokens": ModuleStructure(rows=(1, 2)),
+            **{f"model.layers.{layer}.mlp.up_proj": ModuleStructure(rows=(layer,)) for layer in range(2)},
         },
         ((f"{Q0}.bias", f"{Q0}.dora_scale"),),
     )
     assert mixed.describe() == (
         "DoRA rank 4 on q_proj (1 module); replaces the weight of lm_head (1 module); replaces the bias of q_proj "
-        "(1 module); 2 token rows of embed_tokens; 1 group of equal factors"
+        "(1 module); 2 token rows of embed_tokens; 1 token row of up_proj (2 modules); 1 group of equal factors"
     )

@@ -606,6 +606,22 @@ def test_token_rows_must_fit_their_indices(tmp_path: Path, card: Card, indices: 
     assert [text for text in found if message in text], found
 
 
+@pytest.mark.parametrize(
+    ("site", "message"),
+    [
+        ("model.layers.0.mlp.gate_proj", "token 70, but model.layers.0.mlp.gate_proj has 48 outputs"),
+        ("lm_head", "token 70, but the base's vocabulary is 64"),
+        ("model.layers.0.mlp.gate_up_proj", "replaced rows of model.layers.0.mlp.gate_up_proj are not supported"),
+        ("model.norm", "replaced rows of model.norm are not supported, only of embeddings and linears"),
+    ],
+)
+def test_token_rows_stand_on_embeddings_and_linears(tmp_path: Path, card: Card, site: str, message: str) -> None:
+    tensors = {**q_tensors(), f"{PREFIX}{site}.token_adapter.trainable_tokens_delta": zeros(1, 32)}
+    index = 5 if "not supported" in message else 70
+    (found,) = errors_of(tmp_path, card, tensors, trainable_token_indices={site: [index]})
+    assert message in found
+
+
 def test_dora_on_an_embedding_is_refused_by_name(tmp_path: Path, card: Card) -> None:
     name = f"{PREFIX}model.embed_tokens"
     tensors = {

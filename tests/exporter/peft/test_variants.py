@@ -126,6 +126,33 @@ def tiny(**changes: Any) -> Callable[[], nn.Module]:
             {"target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [9, 1]}},
             id="tied token rows",
         ),
+        pytest.param(
+            tiny(), {"target_modules": ["q_proj"], "trainable_token_indices": {"lm_head": [60, 1, 33]}}, id="head rows"
+        ),
+        pytest.param(
+            tiny(),
+            {"target_modules": ["embed_tokens"], "trainable_token_indices": {"lm_head": [60, 1], "k_proj": [3]}},
+            id="rows of linears",
+        ),
+        pytest.param(
+            tiny(tie_word_embeddings=True),
+            {"target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [9, 1], "lm_head": [1, 9]}},
+            id="tied, rows in two orders",
+        ),
+        pytest.param(
+            tiny(tie_word_embeddings=True),
+            {"target_modules": ["q_proj", "embed_tokens"], "trainable_token_indices": {"lm_head": [9, 1]}},
+            id="tied, head rows beside LoRA on the embedding",
+        ),
+        pytest.param(
+            tiny(tie_word_embeddings=True),
+            {
+                "target_modules": ["q_proj"],
+                "modules_to_save": ["embed_tokens"],
+                "trainable_token_indices": {"lm_head": [9, 1]},
+            },
+            id="tied, head rows beside a saved embedding",
+        ),
         pytest.param(gpt2, {"target_modules": ["c_attn"], "fan_in_fan_out": True}, id="gpt2"),
         pytest.param(gpt2, {"target_modules": ["c_attn", "c_proj"], "use_dora": True}, id="gpt2 dora"),
         pytest.param(
@@ -314,6 +341,37 @@ def test_token_rows_beside_a_tied_head_with_lora_are_refused_for_peft_drops_one(
     directory = saved(trained(model, target_modules=["lm_head"], trainable_token_indices=[3, 1]), tmp_path)
     (message,) = messages(check(directory, card))
     assert message.endswith("token rows on a matrix that lm_head shares and changes itself")
+
+
+@pytest.mark.parametrize(
+    ("tie", "given", "reason"),
+    [
+        (False, {"embed_tokens": [3, 1], "lm_head": [3, 1]}, "'trainable_token_indices' lists the same tokens"),
+        (True, {"embed_tokens": [3, 1], "lm_head": [1, 3]}, "'ensure_weight_tying' is set"),
+    ],
+)
+def test_rows_of_a_head_that_peft_lets_follow_its_embedding_are_refused(
+    tmp_path: Path, *, tie: bool, given: dict[str, list[int]], reason: str
+) -> None:
+    model = llama(tie_word_embeddings=True)
+    card = card_of(model)
+    apart = {"embed_tokens": [3, 1], "lm_head": [1, 3]}
+    directory = saved(trained(model, target_modules=["q_proj"], trainable_token_indices=apart), tmp_path)
+    config = json.loads((directory / "adapter_config.json").read_text())
+    changes = {"trainable_token_indices": given, "ensure_weight_tying": tie}
+    (directory / "adapter_config.json").write_text(json.dumps({**config, **changes}))
+    assert messages(check(directory, card)) == [
+        f"lm_head has token rows of its own, but {reason}: PEFT lets it follow model.embed_tokens"
+    ]
+
+
+def test_rows_of_a_linear_with_a_bias_are_refused_for_peft_drops_the_bias(tmp_path: Path) -> None:
+    model = llama(attention_bias=True)
+    card = card_of(model)
+    peft_model = trained(model, target_modules=["v_proj"], trainable_token_indices={"layers.0.self_attn.q_proj": [3]})
+    (message,) = messages(check(saved(peft_model, tmp_path), card))
+    assert message.endswith(f"{Q_PROJ[0]} has a bias, which PEFT leaves out beside trained rows, until it merges them")
+    assert distance(peft_model, copy.deepcopy(peft_model).merge_and_unload()) > 1e-3
 
 
 def test_an_embedding_saved_beside_its_token_rows_is_a_copy_of_the_base(tmp_path: Path) -> None:
