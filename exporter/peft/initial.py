@@ -17,6 +17,10 @@ from exporter.peft.findings import Findings
 from exporter.peft.tensors import joined, peak
 
 ONE_RUN_HINT = "both must come from one training run"
+ZERO_HINT = (
+    "save the adapter right after get_peft_model, before training; LoRA-GA without preprocess_loraga is plain LoRA: "
+    "set init_lora_weights to true and check it alone"
+)
 CONVERT_HINT = (
     "convert it with PEFT, save_pretrained(DIR, path_initial_model_for_weight_conversion=INITIAL), "
     "or give the adapter as it was saved before training with --initial"
@@ -67,8 +71,7 @@ def _subtract(module: ModuleAdapter, before: ModuleAdapter, findings: Findings) 
         return module
     if peak(before.lora_b) == 0:
         message = f"{before.lora_b.name} is all zero: it is not the state after such an initialization"
-        hint = "save the adapter right after get_peft_model, before training"
-        findings.error("initial-mismatch", before.lora_b.name, message, hint=hint)
+        findings.error("initial-mismatch", before.lora_b.name, message, hint=ZERO_HINT)
     return replace(
         module,
         lora_a=joined(module.lora_a, before.lora_a, axis=0, sign=1),

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora.config import CordaConfig, LoraGAConfig
+from peft.tuners.lora.corda import preprocess_corda
+from peft.tuners.lora.loraga import preprocess_loraga
 from transformers import AutoModelForCausalLM
 
 from exporter.publish import Published, PublishOptions, publish
@@ -156,14 +159,41 @@ def test_a_half_precision_source_equals_peft(
     check(registry, trained, "plain", str(dtype).removeprefix("torch."))
 
 
-@pytest.mark.parametrize("init", ["pissa", "olora"])
+def prepare(model: torch.nn.Module, config: LoraConfig) -> None:
+    """What CorDA and LoRA-GA measure on data before they take their part out of the base."""
+    data = torch.randint(0, 64, (16, 32), generator=torch.Generator().manual_seed(5))
+    if config.init_lora_weights == "corda":
+        config.corda_config = CordaConfig(corda_method="kpm")
+        with torch.no_grad():
+            preprocess_corda(model, config, run_model=lambda: [model(row[None]) for row in data])
+    if config.init_lora_weights == "lora_ga":
+        config.lora_ga_config = LoraGAConfig()
+
+        def step() -> None:
+            model(data, labels=data).loss.backward()
+
+        preprocess_loraga(model, config, step)
+
+
+@pytest.mark.parametrize(
+    ("init", "extra"),
+    [
+        ("pissa", {}),
+        ("olora", {}),
+        ("corda", {"use_rslora": True, "target_modules": ALL}),
+        ("lora_ga", {"use_dora": True, "rank_pattern": {"q_proj": 2}, "target_modules": ["q_proj", "down_proj"]}),
+    ],
+)
 def test_an_initialization_that_changes_the_base_is_refused_or_converted_with_the_initial_adapter(
-    init: str, registry: Registry, bases: Path, tmp_path: Path
+    init: str, extra: dict[str, Any], registry: Registry, bases: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_pretrained(bases / "plain").eval()
     base_logits = reference(model, TOKENS)
-    peft = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **Q, init_lora_weights=init)).eval()
+    lora = LoraConfig(task_type="CAUSAL_LM", init_lora_weights=init, **{**Q, **extra})
+    prepare(model, lora)
+    peft = get_peft_model(model, lora).eval()
+    assert (reference(peft, TOKENS) - base_logits).abs().max() < 1e-4  # it took out what it put into the adapter
     peft.save_pretrained(tmp_path / "initial")
     config = json.loads((tmp_path / "initial" / "adapter_config.json").read_text())
     (tmp_path / "initial" / "adapter_config.json").write_text(json.dumps({**config, "init_lora_weights": True}))

@@ -290,6 +290,17 @@ def test_an_untrained_initial_adapter_of_another_kind_is_refused(tmp_path: Path)
     assert "lora_B.weight is all zero" in messages(refused)[0]
 
 
+def test_lora_ga_without_gradients_left_the_base_alone_and_is_plain_lora(tmp_path: Path) -> None:
+    model = llama()
+    base, card = copy.deepcopy(model), card_of(model)
+    peft_model = trained(model, initial=tmp_path / "initial", target_modules=["q_proj"], init_lora_weights="lora_ga")
+    directory = saved(peft_model, tmp_path / "trained")
+    refused = check(directory, card, initial=tmp_path / "initial")
+    assert "LoRA-GA without preprocess_loraga is plain LoRA" in refused.findings[0].hint
+    _mark_initial(directory)  # as the hint says
+    assert distance(peft_model, merged(base, fold(check(directory, card).accept(), card), card)) < 2e-6
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
