@@ -14,6 +14,7 @@ from exporter.peft.findings import Findings
 from exporter.peft.fused import Site
 from exporter.peft.names import Part
 from exporter.peft.patterns import resolve
+from exporter.peft.targets import ties_targets
 from exporter.peft.tensors import FLOATING, Stored
 
 GATHER_HINT = (
@@ -206,19 +207,32 @@ class Builder:
         return False
 
     def _rank(self, site: Site, actual: int) -> bool:
-        key = resolve(self.config.rank_pattern, site.name)
-        expected = self.config.rank if key is None else self.config.rank_pattern[key]
+        source = self._factors_of(site.name)
+        expected, where = self._given_rank(source)
         if expected is None or actual == expected:
             return True
-        where = "config" if key is None else f"rank_pattern {key!r}"
-        message = f"rank {actual} in tensors, {expected} in {where} for {site.name}"
+        tied = "" if source == site.name else f", which 'ensure_weight_tying' gives the factors of {source}"
+        message = f"rank {actual} in tensors, {expected} in {where} for {site.name}{tied}"
         self.findings.error("rank", site.name, message, expected=expected, actual=actual, hint=OTHER_CONFIG_HINT)
         return False
+
+    def _factors_of(self, name: str) -> str:
+        """The module whose factors this one has: a tied embedding's, turned round, under ensure_weight_tying."""
+        embedding = self.card.input_embedding
+        tied = embedding is not None and name in self.card.tied_with(embedding) and ties_targets(self.config)
+        return embedding if tied and embedding is not None else name
+
+    def _given_rank(self, name: str) -> tuple[int | None, str]:
+        """The rank that the config gives a module, and where it says so."""
+        key = resolve(self.config.rank_pattern, name)
+        return (self.config.rank, "config") if key is None else (self.config.rank_pattern[key], f"rank_pattern {key!r}")
 
     def _scaling(self, name: str, rank: int) -> float:
         key = resolve(self.config.alpha_pattern, name)
         alpha = self.config.alpha if key is None else float(self.config.alpha_pattern[key])
         assert alpha is not None  # noqa: S101 - both callers refuse a config without alpha
+        if self._factors_of(name) != name:  # PEFT scales by the rank that it meant for this one (`Linear.update_layer`)
+            rank = self._given_rank(name)[0] or rank
         return alpha / math.sqrt(rank) if self.config.rslora else alpha / rank
 
 

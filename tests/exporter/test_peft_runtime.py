@@ -113,6 +113,15 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "lora-on-embedding": ("plain", {"target_modules": ["q_proj", "embed_tokens"]}),
     "lora-on-tied-embedding": ("tied", {"target_modules": ["q_proj", "embed_tokens"]}),
     "lora-on-tied-embedding-alone": ("tied", {"target_modules": ["embed_tokens"]}),
+    "kept-tied-a-rank-for-the-embedding": (
+        "tied",
+        {
+            "target_modules": ["q_proj", "embed_tokens"],
+            "ensure_weight_tying": True,
+            "rank_pattern": {"embed_tokens": 2},
+            "alpha_pattern": {"embed_tokens": 3},
+        },
+    ),
     "tokens": ("plain", {"trainable_token_indices": [3, 9, 60]}),
     "tokens-tied": ("tied", {"trainable_token_indices": {"embed_tokens": [5, 7, 33]}}),
     "tokens-of-head": ("plain", {"trainable_token_indices": {"lm_head": [3, 9, 60]}}),

@@ -120,6 +120,26 @@ def tiny(**changes: Any) -> Callable[[], nn.Module]:
             {"target_modules": ["embed_tokens", "q_proj"], "ensure_weight_tying": True},
             id="tied and kept so, LoRA on the embedding",
         ),
+        pytest.param(
+            tiny(tie_word_embeddings=True),
+            {
+                "target_modules": ["lm_head", "q_proj"],
+                "ensure_weight_tying": True,
+                "rank_pattern": {"embed_tokens": 2},
+                "alpha_pattern": {"lm_head": 3},
+            },
+            id="tied and kept so, a rank for the embedding alone",
+        ),
+        pytest.param(
+            tiny(tie_word_embeddings=True),
+            {
+                "target_modules": ["embed_tokens", "q_proj"],
+                "ensure_weight_tying": True,
+                "rank_pattern": {"lm_head": 16},
+                "use_rslora": True,
+            },
+            id="tied and kept so, a rank for the head alone",
+        ),
         pytest.param(tiny(), {"target_modules": ["q_proj"], "trainable_token_indices": [60, 1, 33]}, id="token rows"),
         pytest.param(
             tiny(tie_word_embeddings=True),
@@ -184,6 +204,23 @@ def test_scalings_and_structures_are_pefts(tmp_path: Path) -> None:
     )
     assert [module.scaling for module in checked.accept().modules.values()] == [8.0, 2.0]
     assert structure == Structure({Q_PROJ[0]: ModuleStructure(lora=2), Q_PROJ[1]: ModuleStructure(lora=4)})
+
+
+def test_a_head_that_follows_its_embedding_has_its_factors_and_a_scaling_of_its_own(tmp_path: Path) -> None:
+    options = {"target_modules": ["embed_tokens"], "ensure_weight_tying": True, "rank_pattern": {"embed_tokens": 2}}
+    checked, structure = agree(tmp_path, llama(tie_word_embeddings=True), options)
+    assert structure == Structure(
+        {"lm_head": ModuleStructure(lora=2), "model.embed_tokens": ModuleStructure(embedding=2)}
+    )
+    assert {name: module.scaling for name, module in checked.accept().modules.items()} == {
+        "lm_head": 2.0,  # alpha 8 over its own rank, 4
+        "model.embed_tokens": 4.0,
+    }
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps({**config, "rank_pattern": {"lm_head": 2}}))
+    message, _ = messages(check(tmp_path, card_of(llama(tie_word_embeddings=True))))
+    tied = "which 'ensure_weight_tying' gives the factors of model.embed_tokens"
+    assert message == f"rank 2 in tensors, 4 in config for lm_head, {tied}"
 
 
 def test_rank_stabilized_scaling_divides_by_the_root(tmp_path: Path) -> None:
