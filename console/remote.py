@@ -100,10 +100,10 @@ def _files(directory: Path) -> dict[str, Path]:
 
     findings = Findings()
     found = read_directory(directory, findings)
-    if not found.source:
+    if not found.names:
         listed = [each.to_json() for each in findings]
         raise errors.AdapterRefused(f"{directory} holds no adapter that could be sent", findings=listed)
-    return {name: directory / name for name in (*found.source, *found.attachments)}
+    return {name: directory / name for name in (*found.names, *found.attachments)}
 
 
 def _checked(address: str) -> str:

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +40,25 @@ _LEFT_OUT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Directory:
     """What stands in the directory: the config's bytes, the tensors by name, and the files by what they are.
 
-    `config` and `tensors` are None where they could not be read, and findings say why.
+    `config` and `tensors` are None where they could not be read, and findings say why. `names` are the source's files.
     """
 
     path: Path
     config: bytes | None
     tensors: Mapping[str, Stored] | None = field(repr=False)
-    source: Mapping[str, Descriptor]
-    attachments: Mapping[str, Descriptor]
-    left_out: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    attachments: Mapping[str, Descriptor] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    known: Mapping[str, Descriptor] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def source(self) -> Mapping[str, Descriptor]:
+        """The source's files by name; each that is not known is hashed now, whatever its size."""
+        return {name: self.known.get(name) or _describe(self.path / name) for name in self.names}
 
 
 def read_directory(
@@ -59,7 +66,7 @@ def read_directory(
 ) -> Directory:
     """Read an adapter's directory; what cannot be read becomes a finding. Raises InputError for no directory.
 
-    Files that are `known` by name are not hashed again.
+    Files that are `known` by name are not hashed again, and weights not before somebody asks for their digest.
     """
     if not path.is_dir():
         made = "save_pretrained(DIR) of PEFT makes one, and so does: hf download REPO --local-dir DIR"
@@ -69,12 +76,11 @@ def read_directory(
     weights = _find_weights(path, findings, allow_pickle=allow_pickle)
     tensors = _read_weights(path, weights, findings)
     if config is None or tensors is None:
-        return Directory(path, config, tensors, {}, {}, ())
+        return Directory(path, config, tensors)
     names = (CONFIG, *weights)
     told = known or {}
-    source = {name: told.get(name) or _describe(path / name) for name in names}
     attachments, left_out = _others(path, set(names), told)
-    return Directory(path, config, tensors, source, attachments, left_out)
+    return Directory(path, config, tensors, names, attachments, left_out, told)
 
 
 def _read_config(path: Path, findings: Findings) -> bytes | None:

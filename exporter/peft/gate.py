@@ -115,6 +115,8 @@ def _check(
     pin = _pin(trained.files, findings)
     pins = {FILE: pin.base, "--base-fingerprint": base_fingerprint}
     pinned = check_base(trained.config, card, pins, findings)
+    if findings.refused:  # before anything is hashed: what does not fit may have any size
+        return Checked(tuple(findings), None)
     adapter = NormalizedAdapter(
         directory=trained.files.path,
         config=trained.config.raw,
@@ -128,7 +130,7 @@ def _check(
         lineage=pin.lineage,
         chat=chat,
     )
-    return Checked(tuple(findings), None if findings.refused else adapter)
+    return Checked(tuple(findings), adapter)
 
 
 @dataclass(frozen=True, slots=True)

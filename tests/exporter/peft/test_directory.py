@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,11 @@ from exporter.fold import fold
 from exporter.peft.gate import check
 from registry.digest import Digest
 from registry.errors import InputError
-from tests.exporter.adapters import Q, card_of, llama, messages, q_tensors, write
+from tests.exporter.adapters import LAYERS, PREFIX, Q, card_of, llama, messages, q_tensors, write
 
 WEIGHTS = "adapter_model.safetensors"
 INDEX = "adapter_model.safetensors.index.json"
+Q0 = f"{PREFIX}{LAYERS[0]}.q_proj"
 
 
 @pytest.fixture(scope="module")
@@ -303,6 +306,61 @@ def test_a_file_whose_name_cannot_be_written_down_is_left_out(tmp_path: Path, ca
     adapter = check(directory, card).accept()
     assert adapter.attachments == {}
     assert adapter.left_out == (r"'a\x1b[31m.txt'", r"'\udcff.txt'")
+
+
+def sparse(directory: Path, shapes: dict[str, list[int]], **changes: Any) -> Path:
+    """Q with more tensors of zeros that take no room on the disk."""
+    write(directory, {}, **changes)
+    shapes = {name: list(tensor.shape) for name, tensor in q_tensors().items()} | shapes
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        start, end = end, end + 4 * int(np.prod(shape, dtype=np.int64))
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    with open(directory / WEIGHTS, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+    return directory
+
+
+HUGE = 1 << 31  # values: 8 GiB
+LARGE: dict[str, tuple[dict[str, list[int]], dict[str, Any], str]] = {
+    "no module": (
+        {f"{PREFIX}foo.lora_A.weight": [4, HUGE // 4]},
+        {},
+        "foo.lora_A.weight matches no module",
+    ),
+    "inputs": ({f"{Q0}.lora_A.weight": [4, HUGE // 4]}, {}, "expects in_features 32, got 536870912"),
+    "a rank": ({f"{Q0}.lora_A.weight": [HUGE // 32, 32]}, {}, "inner ranks differ: lora_A has 67108864, lora_B has 4"),
+    "a saved head": (
+        {f"{PREFIX}lm_head.weight": [HUGE // 32, 32]},
+        {"modules_to_save": ["lm_head"]},
+        "lm_head.weight: vocabulary 67108864 vs base 64",
+    ),
+    "a copy of the base": ({f"{PREFIX}lm_head.weight": [HUGE // 32, 32]}, {}, "vocabulary 67108864 vs base 64"),
+    "a bias, twice": (
+        {f"{Q0}.bias": [HUGE // 2], f"{Q0}.modules_to_save.bias": [HUGE // 2 - 1]},
+        {"bias": "all"},
+        "q_proj.modules_to_save.bias is not the same as model.layers.0.self_attn.q_proj.bias",
+    ),
+    "token rows": (
+        {f"{PREFIX}lm_head.token_adapter.trainable_tokens_delta": [HUGE // 32, 32]},
+        {"trainable_token_indices": {"lm_head": [1]}},
+        "shape [67108864, 32], but the config lists 1 token indices",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_what_the_header_tells_is_refused_before_gigabytes_are_hashed(tmp_path: Path, card: Card, kind: str) -> None:
+    shapes, changes, message = LARGE[kind]
+    directory = sparse(tmp_path, shapes, **changes)
+    assert (directory / WEIGHTS).stat().st_size > 4 * HUGE
+    before, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = messages(check(directory, card))
+    assert [text for text in found if message in text], found
+    assert time.process_time() - before < 2  # to hash them takes longer on any processor
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 64 << 10  # in kB
 
 
 def test_safetensors_beside_a_pickle_are_read_and_the_pickle_is_left_out(tmp_path: Path, card: Card) -> None:
