@@ -11,7 +11,7 @@ with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -182,20 +182,19 @@ class _Batch:
         """Publish group by group: while one is written, made durable and recorded, the next is being linked."""
         told = _Told(self._progress, "publishing", len(entries))
         with ThreadPoolExecutor(_WRITERS) as writers, ThreadPoolExecutor(1) as settler:
-            before: _Flight | None = None
+            under_way: _Flight | None = None
             try:
                 for some in _groups(zip(entries, seen, strict=True)):
-                    flight = self._start(some, writers, settler)
+                    before, under_way = under_way, self._start(some, writers, settler)
                     if before is not None:
                         yield from self._finish(before)
-                    before = flight
                     told.done(len(some))
+                before, under_way = under_way, None
                 if before is not None:
                     yield from self._finish(before)
-                    before = None
             finally:
-                if before is not None:
-                    before.abandon()
+                if under_way is not None:
+                    under_way.abandon()
 
     def _start(
         self, some: Sequence[tuple[Entry, _Seen]], writers: ThreadPoolExecutor, settler: ThreadPoolExecutor
@@ -258,6 +257,7 @@ class _Flight:
 
 
 def _settled(group: Group, written: Sequence[Future[Publication]]) -> list[Publication]:
+    wait(written)  # also behind one that fails: whoever clears up must find all that was written
     made = [future.result() for future in written]
     group.settle()
     return made

@@ -1,8 +1,13 @@
 """Many adapters at once: checked before the first is written, passed over when they are there, equal to single ones."""
 
+import errno
 import json
+import os
 import shutil
 import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +21,7 @@ from exporter.batch_file import read_batch
 from exporter.publish import PublishOptions, publish
 from registry import files
 from registry.digest import Digest
-from registry.errors import AdapterRefused, Conflict, FormatError, InputError, NotFound
+from registry.errors import AdapterRefused, Conflict, FormatError, InputError, NotFound, Unavailable
 from registry.service import Registry
 from tests.care.adapters import write_adapter
 from tests.command_line import answer, ptdock, refusal
@@ -98,6 +103,59 @@ def test_a_batch_that_is_killed_leaves_a_clean_registry_and_goes_on(registry, tm
         assert len(again.adapters()) in {2, 2 + batch.GROUP}, "a group is recorded whole or not at all"
         assert {each.outcome for each in run(again, short)} <= {"version", "unchanged"}
         assert len(again.adapters()) == 20
+
+
+@pytest.mark.parametrize("writes", [0, 7, 70, 100, 150])
+def test_a_disk_that_is_full_from_some_write_on_leaves_nothing_unfinished(registry, many, writes):
+    left = iter(range(writes))
+
+    def full(step: files.Step) -> None:
+        if step.operation == "write" and next(left, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with files.observed(full), pytest.raises(Unavailable, match=f"no space left for {registry.home}") as caught:
+        run(registry, many)
+    assert "free some space, then repeat" in caught.value.hint
+    assert list((registry.home / "ingest").iterdir()) == []
+    assert len(registry.adapters()) in {2, 2 + batch.GROUP, 2 + 2 * batch.GROUP}
+    assert registry.verify().clean
+    assert {each.outcome for each in run(registry, many)} <= {"version", "unchanged"}
+    assert len(registry.adapters()) == 42
+
+
+@contextmanager
+def small_disk(at: Path, size: str) -> Iterator[None]:
+    """A file system of its own at a directory; the test is passed over where none may be mounted."""
+    at.mkdir()
+    if shutil.which("mount") is None or os.geteuid():
+        pytest.skip("only root may mount")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", at], check=False).returncode:
+        pytest.skip("nothing may be mounted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", at], check=True)
+
+
+@pytest.mark.parametrize("free", [200, 900, 1100])
+def test_a_batch_on_a_full_disk_names_it_and_goes_on_when_there_is_space(registry, many, tmp_path, free):
+    """Blobs or the database: whatever the disk refuses first."""
+    disk = tmp_path / "disk"
+    with small_disk(disk, "32m"):
+        home = Path(shutil.copytree(registry.home, disk / "home"))
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(shutil.disk_usage(disk).free - free * 1024))
+        command = ("adapter", "publish", "--batch", many, "--foundation", "plain")
+        refused = refusal(home, *command, code=8)
+        assert refused["message"].startswith(f"no space left for {home}")
+        ballast.unlink()
+        small = Registry.open(home)
+        assert list((home / "ingest").iterdir()) == []
+        assert len(small.adapters()) in {2, 2 + batch.GROUP, 2 + 2 * batch.GROUP}
+        assert small.verify().clean
+        assert len(answer(home, *command)["adapters"]) == 40
+        assert len(small.adapters()) == 42
+        assert small.verify().clean
 
 
 def test_all_are_checked_before_the_first_is_written(registry, many, tmp_path):
