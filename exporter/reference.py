@@ -40,8 +40,8 @@ from registry.errors import InputError
 _TORCH = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _PREFIX = "base_model.model."
 _NO_REFERENCE = "there is nothing to prove it against: save it so that PEFT loads it on this base"
-_BASE_COPIES = {Part.BASE_WEIGHT, Part.ORIGINAL_WEIGHT, Part.ORIGINAL_BIAS}
-"""What PEFT saves of the base along with an adapter; the gate has compared it."""
+_COPIES = {Part.BASE_WEIGHT, Part.ORIGINAL_WEIGHT, Part.ORIGINAL_BIAS, Part.SAVED_BIAS}
+"""What PEFT saves of the base along with an adapter, or a second time; the gate has compared it."""
 
 
 class Reference:
@@ -165,7 +165,8 @@ def _loaded(model: nn.Module, directory: Path, gate: Gate, card: Card) -> Any:
             reason = str(error).partition("\n")[0]
             raise InputError(f"PEFT itself cannot load this adapter: {reason}", hint=_NO_REFERENCE) from error
         wanted = get_peft_model_state_dict(adapted, save_embedding_layers=False)
-    strange = sorted({*result.unexpected_keys, *(wanted.keys() - tensors.keys())})
+    missing = (raw for raw in wanted.keys() - tensors.keys() if not _is_copy(raw, card))
+    strange = sorted({*result.unexpected_keys, *missing})
     if strange:
         raise InputError(
             f"PEFT itself does not load this adapter whole: {strange[0]}",
@@ -173,6 +174,11 @@ def _loaded(model: nn.Module, directory: Path, gate: Gate, card: Card) -> Any:
             tensors=strange,
         )
     return adapted
+
+
+def _is_copy(raw: str, card: Card) -> bool:
+    name = parse_name(raw, card.names)
+    return name is not None and name.part in _COPIES
 
 
 def _read(model: nn.Module, directory: Path, gate: Gate, card: Card) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -185,7 +191,7 @@ def _read(model: nn.Module, directory: Path, gate: Gate, card: Card) -> tuple[di
     for raw, stored in files.tensors.items():
         name = parse_name(raw, card.names)
         chosen = name is not None and gate.adapter_name in (None, name.adapter)
-        if name is not None and chosen and name.module in present and name.part not in _BASE_COPIES:
+        if name is not None and chosen and name.module in present and name.part not in _COPIES:
             values = torch.frombuffer(bytearray(stored.raw), dtype=_TORCH[stored.dtype]).reshape(stored.shape)
             tensors[f"{_PREFIX}{name.module}.{name.part}"] = values.clone()
     # By the task PEFT chooses a wrapper that asks for a transformers model, and computes the same.
