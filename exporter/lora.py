@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from exporter.decoder import Decoder
 from exporter.structure import ModuleStructure, Structure
 from registry.errors import InputError
 
@@ -174,17 +175,29 @@ class RowLinear(nn.Module):
 
 
 def _follow_rows(root: nn.Module, structure: Structure) -> None:
-    """Let a tied head see an embedding's rows too, unless it has rows of its own."""
-    head = getattr(root, "lm_head", None)
-    if not isinstance(head, nn.Module) or isinstance(head, RowLinear):
-        return
+    """Let heads that share an embedding's weight see its rows too, unless they have rows of their own."""
     for name in structure.modules:
         embedding = root.get_submodule(name)
-        if isinstance(embedding, AdaptedEmbedding) and embedding.rows is not None and _tied(root, structure, embedding):
-            root.lm_head = RowLinear(head, embedding.rows, embedding.row_ids)
+        if isinstance(embedding, AdaptedEmbedding) and embedding.rows is not None and _keeps_tied(root):
+            for head in _heads(root, structure, embedding):
+                parent, _, child = head.rpartition(".")
+                row_linear = RowLinear(root.get_submodule(head), embedding.rows, embedding.row_ids)
+                setattr(root.get_submodule(parent), child, row_linear)
 
 
-def _tied(root: nn.Module, structure: Structure, embedding: nn.Module) -> bool:
-    """Whether the head has the embedding's weight, or had it until each was quantized in its own way."""
+def _keeps_tied(root: nn.Module) -> bool:
+    """Whether PEFT takes a shared weight for a tie: it asks the model's config (`set_additional_trainable_modules`)."""
+    return isinstance(root, Decoder) or bool(getattr(getattr(root, "config", None), "tie_word_embeddings", False))
+
+
+def _heads(root: nn.Module, structure: Structure, embedding: nn.Module) -> list[str]:
+    """The linears that have the embedding's weight, or had it until each was quantized in its own way."""
+    with_own = tuple(f"{name}." for name, module in root.named_modules() if isinstance(module, RowLinear))
     replaced = "lm_head" in structure.modules and structure.modules["lm_head"].weight
-    return root.lm_head.weight is embedding.weight or (getattr(root, "tied_head", False) and not replaced)
+    return [
+        name
+        for name, module in root.named_modules()
+        if isinstance(module, nn.Linear) and not name.startswith(with_own)
+        if module.weight is embedding.weight
+        or (name == "lm_head" and getattr(root, "tied_head", False) and not replaced)
+    ]

@@ -62,6 +62,9 @@ def _check_tied_rows(
             given = "'ensure_weight_tying' is set" if config.tie else "'trainable_token_indices' lists the same tokens"
             message = f"{other} has token rows of its own, but {given}: PEFT lets it follow {name}"
             findings.error("rows-and-tied", tensor, message, hint=f"take the rows of {other} out of the file")
+        elif other not in modules and card.modules[other].kind == "embedding":
+            message = f"{tensor}: {other} shares the matrix, and rows that two embeddings share are not supported"
+            findings.error("rows", tensor, message, hint="train LoRA on the embeddings instead")
         elif other not in modules and card.modules[other].bias:
             message = f"{tensor}: {other} shares them and has a bias, {BIAS_LEFT_OUT}"
             findings.error("rows", tensor, message, hint="train LoRA on the embedding instead")

@@ -21,13 +21,20 @@ NO_EFFECT = "no effect: the adapter computes what the base computes"
 HINT = "was it trained, and saved after training?"
 DIVERGED_HINT = "the training diverged: save an earlier step"
 OVERFLOW_HINT = f"{DIVERGED_HINT}; or export a foundation in fp32"
+PAIRS = (("lora_a", "lora_b"), ("embedding_a", "embedding_b"))
+TINY = 2.0**-102
+"""XNNPACK takes subnormal values, below 2^-126, for zero: of factors below this, some that matter in fp32's 24 bits."""
+NEGLIGIBLE = 1e-20
 SCALED = frozenset({"lora_b", "lora_bias", "embedding_b"})
 _NUMPY: dict[str, type[np.floating[Any]]] = {"F32": np.float32, "F16": np.float16}
 
 
 def check_effects(modules: Mapping[str, ModuleAdapter], card: Card, findings: Findings) -> None:
     """Look at every value once; errors name the tensor, warnings say what has no effect."""
-    idle = [name for name, module in modules.items() if not _acts(_peaks(module, card, findings), module)]
+    peaks = {name: _peaks(module, card, findings) for name, module in modules.items()}
+    for name, found in peaks.items():
+        _check_tiny(name, found, findings)
+    idle = [name for name, module in modules.items() if not _acts(peaks[name], module)]
     dead = sorted(modules.keys() & set(card.dead))
     if dead:
         more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
@@ -71,9 +78,19 @@ def _stored_peak(values: Values, scaling: float, dtype: str, findings: Findings)
     return stored
 
 
+def _check_tiny(name: str, peaks: Mapping[str, float], findings: Findings) -> None:
+    """Refuse a factor so small that its values are zero to a runtime, while the other one makes up for it."""
+    for pair in PAIRS:
+        small, large = sorted(peaks.get(field, 0.0) for field in pair)
+        if 0 < small < TINY and small * large > NEGLIGIBLE:
+            message = (
+                f"{name}: a factor of at most {small:g} beside one of {large:g}: the runtime takes tiny values for zero"
+            )
+            findings.error("underflow", name, message, expected=TINY, actual=small, hint="scale both to like sizes")
+
+
 def _acts(peaks: Mapping[str, float], module: ModuleAdapter) -> bool:
     """Whether anything but zero is added, or anything replaced."""
     if module.weight or module.bias or module.rows or module.magnitude or peaks.get("lora_bias"):
         return True
-    pairs = (("lora_a", "lora_b"), ("embedding_a", "embedding_b"))
-    return any(peaks.get(first) and peaks.get(second) for first, second in pairs)
+    return any(peaks.get(first) and peaks.get(second) for first, second in PAIRS)

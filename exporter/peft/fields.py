@@ -128,6 +128,10 @@ class Fields:
         """`layers_pattern`, one expression or a list."""
         value = self.raw.get("layers_pattern")
         patterns = (value,) if isinstance(value, str) and value else () if value == "" else self.names("layers_pattern")
+        if patterns and self.raw.get("layers_to_transform") in (None, []):
+            message = f"{FILE}: 'layers_pattern' has no meaning without 'layers_to_transform', which names the layers"
+            hint = "PEFT refuses it alone: take it out, or name the layers that were trained"
+            self.findings.error("layers-pattern-alone", "layers_pattern", message, hint=hint)
         return patterns if self._matches("layers_pattern", patterns, layer_expression) else ()
 
     def pattern(self, name: str, accepted: Callable[[Any], bool], expected: str) -> dict[str, Any]:

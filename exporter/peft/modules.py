@@ -213,8 +213,18 @@ class Builder:
             return True
         tied = "" if source == site.name else f", which 'ensure_weight_tying' gives the factors of {source}"
         message = f"rank {actual} in tensors, {expected} in {where} for {site.name}{tied}"
-        self.findings.error("rank", site.name, message, expected=expected, actual=actual, hint=OTHER_CONFIG_HINT)
+        hint = self._order_hint(source, actual) or OTHER_CONFIG_HINT
+        self.findings.error("rank", site.name, message, expected=expected, actual=actual, hint=hint)
         return False
+
+    def _order_hint(self, name: str, rank: int) -> str | None:
+        """What to do when a later key of rank_pattern has the tensors' rank: PEFT sorts the keys when it saves."""
+        table = self.config.rank_pattern
+        meant = next((key for key in table if table[key] == rank and resolve((key,), name)), None)
+        return meant and (
+            f"PEFT sorts keys when it saves, and cannot load this adapter itself: put {meant!r} in front in "
+            "'rank_pattern', and in 'alpha_pattern' what stood in front in training"
+        )
 
     def _factors_of(self, name: str) -> str:
         """The module whose factors this one has: a tied embedding's, turned round, under ensure_weight_tying."""

@@ -20,6 +20,7 @@ from exporter.peft.targets import is_saved, ties_saved
 from exporter.peft.tensors import Stored, picked_rows, rows_of
 
 BIAS_LEFT_OUT = "which PEFT leaves out beside trained rows, until it merges them"
+FOLLOWS_HINT = "a tied head follows the rows of its embedding: save with save_pretrained, which leaves its own out"
 REPLACEABLE = LINEAR_KINDS | {"embedding", "norm"}
 
 
@@ -176,8 +177,10 @@ class Replacements:
         width = site.module.weight_shape[-1]
         if stored.shape != (len(indices), width) or not indices:
             message = f"{stored.name}: shape {list(stored.shape)}, but the config lists {len(indices)} token indices"
+            follows = not indices and self.card.tied_with(site.name) and site.module.kind != "embedding"
+            hint = FOLLOWS_HINT if follows else OTHER_CONFIG_HINT
             expected, actual = [len(indices), width], list(stored.shape)
-            self.findings.error("rows", stored.name, message, expected=expected, actual=actual, hint=OTHER_CONFIG_HINT)
+            self.findings.error("rows", stored.name, message, expected=expected, actual=actual, hint=hint)
             return None
         values = self.builder.values(stored)
         if values is None or not self._can_replace_rows(site, stored, indices):

@@ -171,3 +171,27 @@ def _check_patterns(config: Config, adapted: Collection[str], findings: Findings
             if not any(resolve((key,), name) for name in adapted):
                 message = f"adapter_config.json: the key {key!r} of {field!r} matches no adapted module"
                 findings.warning("idle-pattern", field, message, actual=key)
+    _check_order(config.alpha_pattern, adapted, findings)
+
+
+def _check_order(alphas: Mapping[str, float], adapted: Collection[str], findings: Findings) -> None:
+    """Say where the order of keys decides a scaling. PEFT sorts them when it saves, so training may have had another.
+
+    Keys that stand in no sorted order were not written by PEFT, and their order is meant. Ranks need no such warning:
+    the tensors tell them.
+    """
+    if len(set(alphas.values())) < 2 or list(alphas) != sorted(alphas):
+        return
+    for name in sorted(adapted):
+        first = resolve(alphas, name)
+        if first is None:
+            continue
+        other = next((key for key in alphas if alphas[key] != alphas[first] and resolve((key,), name)), None)
+        if other is not None:
+            message = (
+                f"adapter_config.json: both {first!r} and {other!r} of 'alpha_pattern' match {name}: the first counts, "
+                "but PEFT sorts keys when it saves, and training may have used the other"
+            )
+            hint = f"if training had {other!r} in front, put it in front in the file too, as PEFT does not"
+            findings.warning("pattern-order", "alpha_pattern", message, actual=[first, other], hint=hint)
+            return

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
-from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, ViTConfig, ViTModel
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, GPT2Model, ViTConfig, ViTModel
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 TOKENS = torch.tensor([[1, 9, 33, 7, 60, 12, 5]])
@@ -77,6 +77,37 @@ class States(nn.Module):
 
 def gpt2() -> Any:
     return shaken(States()), (TOKENS,)
+
+
+class LanguageModel(GPT2LMHeadModel):
+    """GPT-2 with its tied head: the logits of every token."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return super().forward(input_ids=ids, use_cache=False).logits
+
+
+def language_model() -> Any:
+    torch.manual_seed(0)
+    special = {"bos_token_id": 1, "eos_token_id": 2}
+    config = GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=1, n_head=4, **special)
+    return shaken(LanguageModel(config)), (TOKENS,)
+
+
+class Tied(nn.Module):
+    """A head that has the embedding's weight, in a module without a config."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.inner, self.lm_head = nn.Embedding(64, 16), nn.Linear(16, 16), nn.Linear(16, 64, bias=False)
+        self.lm_head.weight = self.embed.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.lm_head(torch.tanh(self.inner(self.embed(ids))))
+
+
+def tied() -> Any:
+    return Tied().eval(), (TOKENS,)
 
 
 class Branches(nn.Module):

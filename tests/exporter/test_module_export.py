@@ -104,6 +104,29 @@ def test_dora_and_biases_on_conv1d_equal_peft(registry: Registry, tmp_path: Path
     assert (actual - expected).abs().max() < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("language_model", {"wte": [3, 9, 60]}),  # PEFT finds the tie in its config: the head follows
+        ("language_model", {"lm_head": [9, 60], "wte": [1]}),
+        ("tied", {"embed": [3, 9, 60]}),  # and none here: the head keeps the base's rows
+        ("tied", {"lm_head": [9]}),
+    ],
+)
+def test_a_tied_head_follows_trained_rows_where_it_does_in_peft_at_every_token(
+    name: str, tokens: dict[str, list[int]], tmp_path: Path
+) -> None:
+    registry = Registry.init(tmp_path / "home")
+    export_module(registry, f"{HERE}:{name}", name, ExportOptions())
+    target = "c_attn" if name == "language_model" else "inner"
+    directory, expected = adapter(name, tmp_path / "adapter", target_modules=[target], trainable_token_indices=tokens)
+    made = publish(registry, directory, PublishOptions(name, "rows"))
+    source = source_of(name)
+    actual = run(registry, made.build.file.digest, made.build.foundation, source.inputs)
+    assert (expected - source.root(*source.inputs)).abs().max() > 1e-2
+    assert (actual - expected).abs().max() < 1e-5
+
+
 def test_a_relinked_adapter_of_a_module_is_its_full_export(registry: Registry, tmp_path: Path) -> None:
     made, _ = published(registry, "branches", tmp_path, seed=7)
     foundation, build = registry.foundation("branches"), made.build

@@ -251,7 +251,7 @@ def test_an_adapter_on_a_quantized_foundation_equals_peft_on_the_dequantized_mod
     answer = run(registry, registry.blobs.path(published.build.file.digest), before)
     assert (expected - without).abs().max() > 0.05
     assert (answer - expected).abs().max() < TOLERANCE * expected.abs().max()
-    proven = Reference(wide_bases / base, Recipe.like(before.recipe))
+    proven = Reference.of_checkpoint(wide_bases / base, Recipe.like(before.recipe))
     proven.adapt(directory, Gate(), card_of(registry, before))
     assert (logits(proven.adapted, TOKENS)[-4:] - expected).abs().max() < TOLERANCE * expected.abs().max()
     assert registry.foundation(name) == before

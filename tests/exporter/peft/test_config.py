@@ -109,7 +109,7 @@ def test_any_values_give_a_usable_config_or_an_error(changes: dict[str, Any]) ->
 def test_an_empty_layers_pattern_is_none_as_peft_takes_it() -> None:
     for nothing in ("", [], None):
         assert read(layers_pattern=nothing, layers_to_transform=[0])[0].layers_pattern == ()
-    assert read(layers_pattern="h")[0].layers_pattern == ("h",)
+    assert read(layers_pattern="h", layers_to_transform=[0])[0].layers_pattern == ("h",)
 
 
 def test_trainable_tokens_are_a_list_or_a_table() -> None:

@@ -80,6 +80,7 @@ def test_the_minimal_config_is_enough(tmp_path: Path, card: Card) -> None:
         ("rank_pattern", {"q_proj": 0}, "'rank_pattern' must be an object of name patterns, each with an integer >= 1"),
         ("rank_pattern", {"(": 4}, "'rank_pattern': not a regular expression"),
         ("alpha_pattern", {"q_proj": None}, "'alpha_pattern' must be an object of name patterns, each with a finite"),
+        ("layers_pattern", "layers", "'layers_pattern' has no meaning without 'layers_to_transform'"),
         ("target_modules", "(.+)+#", "'target_modules': '(.+)+#' takes too long to match the names of this base"),
         ("init_lora_weights", "loftq", "'init_lora_weights' is 'loftq': LoftQ quantizes"),
         ("init_lora_weights", "bestinit", "the initialization 'bestinit' is not known"),
@@ -253,6 +254,17 @@ def test_the_first_matching_pattern_key_wins(tmp_path: Path, card: Card) -> None
     patterns = {"self_attn.q_proj": 12, "model.layers.0.self_attn.q_proj": 100}
     adapter = check(write(tmp_path, q_tensors(), alpha_pattern=patterns), card).accept()
     assert {module.scaling for module in adapter.modules.values()} == {3.0}
+
+
+def test_a_factor_that_a_runtime_takes_for_zero_is_refused_where_the_other_makes_up_for_it(
+    tmp_path: Path, card: Card
+) -> None:
+    sizes = {"lora_A": 1e-38, "lora_B": 1e36}
+    tensors = {name: each * np.float32(sizes[name.split(".")[-2]]) for name, each in q_tensors().items()}
+    first, _ = errors_of(tmp_path / "a", card, tensors)
+    assert "model.layers.0.self_attn.q_proj: a factor of at most" in first
+    dead = {name: each * np.float32(1e-38 if "lora_B" in name else 1) for name, each in q_tensors().items()}
+    assert errors_of(tmp_path / "b", card, dead) == []  # a module that weight decay ended
 
 
 def test_fan_in_fan_out_on_a_linear_base_is_a_warning(tmp_path: Path, card: Card) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import PeftModel
 from peft.tuners.lora.config import VeloraConfig
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -221,6 +222,40 @@ def test_a_head_that_follows_its_embedding_has_its_factors_and_a_scaling_of_its_
     message, _ = messages(check(tmp_path, card_of(llama(tie_word_embeddings=True))))
     tied = "which 'ensure_weight_tying' gives the factors of model.embed_tokens"
     assert message == f"rank 2 in tensors, 4 in config for lm_head, {tied}"
+
+
+def test_keys_whose_order_decides_a_scaling_are_a_warning_for_peft_sorts_them_when_it_saves(tmp_path: Path) -> None:
+    model = llama()
+    card = card_of(model)
+    trained_with = {"q_proj": 20, "layers.0.self_attn.q_proj": 3}
+    directory = saved(trained(model, target_modules=["q_proj"], alpha_pattern=trained_with), tmp_path)
+    written = json.loads((directory / "adapter_config.json").read_text())
+    assert list(written["alpha_pattern"]) == ["layers.0.self_attn.q_proj", "q_proj"]
+    (warning,) = messages(check(directory, card, base_fingerprint=card.base), "warning")
+    assert warning == (
+        "adapter_config.json: both 'layers.0.self_attn.q_proj' and 'q_proj' of 'alpha_pattern' match "
+        "model.layers.0.self_attn.q_proj: the first counts, but PEFT sorts keys when it saves, and training may have "
+        "used the other"
+    )
+    for meant in (trained_with, {"layers.0.self_attn.q_proj": 3, "layers.1.self_attn.q_proj": 20}):
+        (directory / "adapter_config.json").write_text(json.dumps({**written, "alpha_pattern": meant}))
+        assert messages(check(directory, card, base_fingerprint=card.base), "warning") == []
+
+
+def test_a_rank_of_a_later_key_is_refused_with_the_order_that_training_had(tmp_path: Path) -> None:
+    model = llama()
+    base, card = copy.deepcopy(model), card_of(model)
+    patterns = {"rank_pattern": {"q_proj": 6, "layers.0.self_attn.q_proj": 3}}
+    peft_model = trained(model, target_modules=["q_proj"], **patterns)
+    directory = saved(peft_model, tmp_path)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        PeftModel.from_pretrained(copy.deepcopy(base), directory)
+    (refused,) = (each for each in check(directory, card).findings if each.level == "error")
+    assert "PEFT sorts keys when it saves, and cannot load this adapter itself: put 'q_proj' in front" in refused.hint
+    written = json.loads((directory / "adapter_config.json").read_text())
+    (directory / "adapter_config.json").write_text(json.dumps({**written, **patterns}))  # as the hint says
+    folded = fold(check(directory, card).accept(), card)
+    assert distance(peft_model, merged(base, folded, card)) < 5e-6
 
 
 def test_rank_stabilized_scaling_divides_by_the_root(tmp_path: Path) -> None:
