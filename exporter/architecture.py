@@ -71,6 +71,9 @@ _READ_BY: Mapping[str, frozenset[str]] = {
 }
 """The families whose classes read a field; in the config of any other it says nothing."""
 
+LEAST = 2
+"""Positions of the shortest context: a token and an answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
@@ -163,9 +166,9 @@ def decoder_spec(raw: Mapping[str, Any]) -> DecoderSpec:
 def spec_for(raw: Mapping[str, Any], context: int) -> DecoderSpec:
     """As `decoder_spec`; also raises InputError for a context that the model does not reach."""
     spec = decoder_spec(raw)
-    if not 1 <= context <= spec.max_positions:
+    if not LEAST <= context <= spec.max_positions:
         raise InputError(
-            f"context {context} is outside 1 to {spec.max_positions}, the positions that this model knows",
+            f"context {context} is outside {LEAST} to {spec.max_positions}, the positions that this model knows",
             hint=f"--context {min(2048, spec.max_positions)}",
             expected=spec.max_positions,
             actual=context,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.linker import Gate
+from exporter.probes import Probe
 from registry.artifacts import Foundation, Template
 from registry.digest import Descriptor
 from registry.selftest import SelfTest
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProofOptions:
-    """`probes` is a file of prompts, None for the built-in ones; `base` says where the checkpoint is now."""
+    """`probes` are a user's, none for the built-in ones; `base` says where the checkpoint is now."""
 
-    probes: Path | None = None
+    probes: tuple[Probe, ...] = ()
     base: Path | None = None
 
 

@@ -17,10 +17,11 @@ from torch import nn
 
 from exporter.architecture import DecoderSpec, spec_for
 from exporter.base import Checkpoint
+from exporter.computed import computed
 from exporter.decoder import Decoder
 from exporter.lower import Example, Progress
 from exporter.module_table import module_rows
-from exporter.shards import read_json
+from exporter.parts import read_files
 from registry.errors import InputError
 
 _LAYER = re.compile(r"model\.layers\.([0-9]+)\.", re.ASCII)
@@ -135,9 +136,7 @@ def _copy(parameter: nn.Parameter | None, name: str, tensor: torch.Tensor) -> No
 
 def _constant_methods(checkpoint: Checkpoint, spec: DecoderSpec, context: int) -> dict[str, Any]:
     """What ExecuTorch's LLM runners ask a program (extension/llm/runner/constants.h)."""
-    config, generation = checkpoint.config, _generation_config(checkpoint)
-    bos = generation.get("bos_token_id", config.get("bos_token_id"))
-    eos = generation.get("eos_token_id", config.get("eos_token_id"))
+    tokens = computed(read_files(checkpoint.files))
     methods: dict[str, Any] = {
         "get_max_seq_len": context,
         "get_max_context_len": context,
@@ -147,14 +146,8 @@ def _constant_methods(checkpoint: Checkpoint, spec: DecoderSpec, context: int) -
         "use_sdpa_with_kv_cache": True,
         "enable_dynamic_shape": True,
     }
-    if isinstance(bos, int):
-        methods["get_bos_id"] = bos
-    if eos is not None:
-        methods["get_eos_ids"] = eos if isinstance(eos, list) else [eos]
+    if tokens.bos is not None:
+        methods["get_bos_id"] = tokens.bos
+    if tokens.eos:
+        methods["get_eos_ids"] = list(tokens.eos)
     return methods
-
-
-def _generation_config(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    path = checkpoint.files.get("generation_config.json")
-    document = read_json(path) if path else {}
-    return document if isinstance(document, dict) else {}

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from exporter.architecture import decoder_spec
 from exporter.base import Checkpoint, fingerprint
+from exporter.computed import computed
 from exporter.derivation import Derivations
-from exporter.parts import module_document, read_files
+from exporter.parts import base_files, module_document, read_files
 from exporter.recipe import Recipe, installed_versions
 from exporter.retarget import NotRetargetableError, Retargeted, retarget
 from registry import canonical
@@ -30,18 +30,18 @@ from registry.plates import Plate, open_plate
 from registry.relink import pack
 from registry.service import Registry
 
-_TOKENS = ("bos_token_id", "eos_token_id")  # constant methods of the program
 Progress = Callable[[str], None]
 
 
 def find_twin(registry: Registry, checkpoint: Checkpoint, recipe: Recipe, context: int) -> Foundation | None:
     """The newest recorded foundation whose export can serve this checkpoint, with a base program for `context`."""
-    wanted = _computes(read_files(checkpoint.files))
+    wanted = computed(read_files(checkpoint.files))
     for known in reversed(registry.foundations()):
         if _same_recipe(known.recipe, recipe) and known.base != fingerprint(checkpoint.tensors):
             # What the store has lost of another base, or does not understand any more, is no obstacle to this one.
             with suppress(NotFound, InputError, IntegrityError):
-                if _serves(registry, known, checkpoint, context) and _computes(_files(registry, known)) == wanted:
+                files = base_files(registry.blobs, registry.base(known.base))
+                if _serves(registry, known, checkpoint, context) and computed(files) == wanted:
                     return known
     return None
 
@@ -107,17 +107,6 @@ def _same_recipe(document: Mapping[str, Any], recipe: Recipe) -> bool:
 def _shapes(registry: Registry, known: Foundation) -> set[tuple[str, tuple[int, ...]]]:
     table = canonical.loads(registry.blobs.read(registry.base(known.base).tensors.digest), what="tensor table")
     return {(name, tuple(shape)) for name, _, shape, _ in table}
-
-
-def _files(registry: Registry, known: Foundation) -> dict[str, bytes]:
-    return {name: registry.blobs.read(file.digest) for name, file in registry.base(known.base).files.items()}
-
-
-def _computes(files: Mapping[str, bytes]) -> tuple[Any, ...]:
-    """What of the config files reaches the program: the architecture, and the tokens that its methods answer."""
-    config = canonical.loads(files["config.json"], what="config.json")
-    generation = canonical.loads(files.get("generation_config.json", b"{}"), what="generation_config.json")
-    return (decoder_spec(config), *(generation.get(name, config.get(name)) for name in _TOKENS))
 
 
 __all__ = ["NotRetargetableError", "find_twin", "retarget_foundation"]

@@ -16,8 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.architecture import check_tensors, decoder_spec, spec_for
+from exporter import tokenizer
+from exporter.architecture import check_tensors, spec_for
 from exporter.base import BaseSource, Checkpoint, fingerprint, read_base, tensor_table
+from exporter.computed import computed
 from exporter.finetune import NotRetargetableError, find_twin, retarget_foundation
 from exporter.parts import module_document, read_files
 from exporter.prompt import prompt_of
@@ -26,7 +28,6 @@ from exporter.recipe import Recipe
 from exporter.sources import Progress, load_exporter, no_progress
 from exporter.structure import Structure
 from exporter.templates import find_template, record_base_program
-from exporter.tokenizer import FILES as TOKENIZER_FILES
 from registry import canonical
 from registry.artifacts import Base, ExternalTensor, Foundation, Template, Tensor
 from registry.digest import Descriptor, Digest
@@ -86,7 +87,8 @@ def _export_checkpoint(
     registry: Registry, checkpoint: Checkpoint, name: str, options: ExportOptions, progress: Progress
 ) -> Exported:
     started = time.monotonic()
-    context = options.context or min(2048, decoder_spec(checkpoint.config).max_positions)
+    files = read_files(checkpoint.files)
+    context = options.context or min(2048, computed(files).spec.max_positions)
     check_tensors(spec_for(checkpoint.config, context), checkpoint.tensors)
     known = registry.find_foundation(fingerprint(checkpoint.tensors), options.recipe.to_json())
     program = known and find_template(registry, known, Structure(), context, options.recipe)
@@ -100,6 +102,7 @@ def _export_checkpoint(
     if retargeted is not None:
         return replace(retargeted, seconds=time.monotonic() - started)
     _check_ground(registry, checkpoint, options.recipe)
+    check_readable(files)
     torch_export = load_exporter("foundation export", progress)
     with (
         registry.export_lock(lambda: progress("waiting for another export of this store")),
@@ -171,6 +174,12 @@ def _check_ground(registry: Registry, checkpoint: Checkpoint, recipe: Recipe) ->
     check_room(registry.home, checkpoint.tensors, recipe)
 
 
+def check_readable(files: tokenizer.Files) -> None:
+    """Say before the export, not after it, that a tokenizer's files are none. Raises FormatError."""
+    tokenizer.describe(files)
+    prompt_of(files)
+
+
 def check_room(home: Path, tensors: Iterable[Tensor], recipe: Recipe) -> None:
     """Raise Unavailable where the disk cannot hold the foundation; what quantizing saves is known only afterwards."""
     if recipe.quantized:
@@ -203,7 +212,7 @@ def record_base(registry: Registry, source: BaseSource, like: Base | None = None
 
 
 def _tokenizer(files: Mapping[str, Descriptor]) -> dict[str, Descriptor]:
-    return {name: file for name, file in files.items() if name in TOKENIZER_FILES}
+    return {name: file for name, file in files.items() if name in tokenizer.FILES}
 
 
 def record_foundation(

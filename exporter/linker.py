@@ -122,6 +122,10 @@ class Linker:
         check_inline(pte, program)
         check_links(pte, self.foundation.tensors)
 
+    def own_prompt(self, adapter: NormalizedAdapter) -> bytes | None:
+        """The adapter's own chat format as a document, None where it chats as its base does."""
+        return parts.own_prompt(self.registry.blobs, self._base, adapter)
+
     def _plate(self, template: Template) -> Plate:
         with self._lock:
             return self._opened(template)
@@ -143,7 +147,7 @@ class Linker:
         self, table: RelocationTable, adapter: NormalizedAdapter, folded: Folded, factors: bytes
     ) -> dict[str, bytes]:
         found = {}
-        prompt = parts.own_prompt(self.registry.blobs, self._base, adapter)
+        prompt = self.own_prompt(adapter)
         if prompt is not None:
             found["prompt"] = prompt
         wire = parts.wire_form(table, adapter, folded, factors)

@@ -17,9 +17,11 @@ from exporter.base import fingerprint
 from exporter.foundation import (
     Exported,
     ExportOptions,
+    check_readable,
     record_base,
     record_foundation,
 )
+from exporter.parts import read_files
 from exporter.quiet import quiet
 from exporter.sources import Progress, load_exporter, load_module, no_progress
 from exporter.structure import Structure
@@ -75,6 +77,7 @@ def _known(registry: Registry, source: ModuleSource, name: str, options: ExportO
 def _export(
     registry: Registry, source: ModuleSource, name: str, options: ExportOptions, progress: Progress
 ) -> Exported:
+    check_readable(read_files(source.files))
     torch_export = load_exporter("foundation export", progress)
     with (
         registry.export_lock(lambda: progress("waiting for another export of this store")),

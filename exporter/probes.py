@@ -23,10 +23,12 @@ from registry.prompt import Message, Prompt
 
 Encode = Callable[[str], Sequence[int]]
 
+FORM = 'one {"prompt": …, "completion": …} a line'
 MAX_BYTES = 4 << 20
 MAX_PROBES = 256
 MAX_TOKENS = 16384
 """Of all a user's probes together: the program decodes them one by one."""
+_SAMPLE = "take a sample of them"
 
 TOKENS = 12
 """The length of a built-in probe of token ids, before the model's own continuation."""
@@ -81,36 +83,52 @@ class Vocabulary:
 def read_probes(path: Path, vocabulary: Vocabulary, context: int) -> tuple[Probe, ...]:
     """A user's probes. Raises InputError or FormatError naming the line."""
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", hint='one {"prompt": …, "completion": …} a line') from None
+        raise InputError(f"{path}: {error.strerror}", hint=FORM) from None
     if len(data) > MAX_BYTES:
-        raise InputError(f"{path}: {len(data)} bytes, at most {MAX_BYTES} are probes", hint="take a sample of them")
+        raise InputError(f"{path}: more than {MAX_BYTES} bytes", hint=_SAMPLE)
     lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
     if not 1 <= len(lines) <= MAX_PROBES:
-        raise InputError(f"{path}: {len(lines)} probes, expected 1 to {MAX_PROBES}", hint="take a sample of them")
+        hint = _SAMPLE if lines else FORM
+        raise InputError(f"{path}: {len(lines)} probes, expected 1 to {MAX_PROBES}", hint=hint)
     probes = tuple(_read(f"{path.name}:{number}", line, vocabulary, context) for number, line in lines)
     tokens = sum(len(probe.tokens) for probe in probes)
     if tokens > MAX_TOKENS:
-        raise InputError(f"{path}: {tokens} tokens, at most {MAX_TOKENS} are compared", hint="take a sample of them")
+        raise InputError(f"{path}: {tokens} tokens, at most {MAX_TOKENS} are compared", hint=_SAMPLE)
     return probes
 
 
 def _read(where: str, line: bytes, vocabulary: Vocabulary, context: int) -> Probe:
-    document = canonical.loads(line, what=where)
-    if not isinstance(document, dict) or set(document) - {"prompt", "completion"}:
-        raise FormatError(f"{where}: expected an object with 'prompt' and perhaps 'completion'")
+    document = _parsed(where, line)
     prompt, completion = _text(document, "prompt", where), _text({"completion": "", **document}, "completion", where)
     probe = Probe(where, vocabulary.ask(prompt), vocabulary.ids(completion) if completion else ())
     if not probe.prompt or len(probe.tokens) > context:
         raise InputError(f"{where}: {len(probe.tokens)} tokens, the program takes 1 to {context}", hint="shorten it")
+    strange = max(probe.tokens)
+    if strange >= vocabulary.size:
+        raise InputError(
+            f"{where}: the tokenizer writes token {strange}, the model embeds {vocabulary.size}",
+            hint="the base's tokenizer.json is of another model, or this prompt has a token that the model never had",
+        )
     return probe
+
+
+def _parsed(where: str, line: bytes) -> dict[str, Any]:
+    try:
+        document = canonical.loads(line, what=where)
+    except FormatError as error:
+        raise FormatError(error.message, hint=error.hint or FORM) from None
+    if not isinstance(document, dict) or set(document) - {"prompt", "completion"}:
+        raise FormatError(f"{where}: expected an object with 'prompt' and perhaps 'completion'", hint=FORM)
+    return document
 
 
 def _text(document: dict[str, Any], name: str, where: str) -> str:
     value = document.get(name)
     if not isinstance(value, str):
-        raise FormatError(f"{where}: {name!r} must be a text")
+        raise FormatError(f"{where}: {name!r} must be a text", hint=FORM)
     return value
 
 

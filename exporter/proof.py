@@ -1,6 +1,6 @@
 """Proof of a build: the published files in ExecuTorch's runtime against PEFT on the base. Torch comes with it.
 
-proven = prove_build(registry, registry.build("pirate@1.2.0"), ProofOptions(probes=Path("prompts.jsonl")))
+proven = prove_build(registry, registry.build("pirate@1.2.0"), ProofOptions(probes=asked))
 proven.figures.error                   # the largest difference of a logit
 
 A build that is off the reference, or no different from the plain base, is refused with both figures. What is kept is
@@ -26,7 +26,6 @@ from exporter.text_proof import TextBench
 from registry import canonical
 from registry.artifacts import Build, Proof
 from registry.digest import Descriptor
-from registry.errors import InputError
 from registry.service import Registry
 
 LIBRARIES = ("executorch", "torch", "transformers", "peft")
@@ -68,15 +67,10 @@ def prove_build(
 def prove(registry: Registry, candidate: Candidate, options: ProofOptions, progress: Progress = no_progress) -> Proven:
     """Run a program that is in the store against the reference, and put the proof's documents into the store.
 
-    Raises ProofFailed with the figures, InputError for probes that cannot be, NotFound or IntegrityError for the
-    checkpoint, InputError, IntegrityError or Conflict for a factory that is gone or has changed.
+    Raises ProofFailed with the figures, NotFound, IntegrityError or Conflict for the checkpoint, InputError,
+    IntegrityError or Conflict for a factory that is gone or has changed.
     """
     recipe = recipe_for(registry, candidate.foundation)
-    if recipe.module and options.probes:
-        raise InputError(
-            f"{candidate.name} stands on a module of its own, which takes no prompts",
-            hint=f"leave --probes out: it is asked the inputs that {recipe.module} answers, and variants of them",
-        )
     with open_source(registry, candidate.foundation, options.base, progress) as source, quiet():
         if recipe.module:
             evidence = ModuleBench(registry, candidate, recipe, progress).prove(cast("ModuleSource", source))

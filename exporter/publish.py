@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exporter.asking import read_asked
 from exporter.linker import Gate, Linked, Linker, default_context
 from exporter.peft.adapter import NormalizedAdapter
 from exporter.peft.gate import Checked
-from exporter.sources import Progress, load_prover, no_progress, recipe_for
+from exporter.probes import Probe
+from exporter.sources import Progress, check_prover, load_prover, no_progress, recipe_for
 from exporter.structure import Structure
 from exporter.templates import add_template, find_template
 from registry.artifacts import Build, PublishResult, Source, Template
@@ -105,6 +107,7 @@ def publish_with(
     check_lineage(lineage_of(adapter, options))
     folded = linker.fold(adapter)
     context = options.context or default_context(registry, foundation)
+    asked = _asked(linker, adapter, options, context)
     found = find_template(registry, foundation, folded.structure, context, recipe_for(registry, foundation))
     if found is None and options.version is not None:  # said now, not after the export
         source = Source(adapter.source, adapter.attachments).digest
@@ -114,8 +117,9 @@ def publish_with(
     )
     progress("relinking")
     linked = linker.link(template, adapter, folded)
-    proven = _prove(linker, options, template, Ready(adapter, linked, checked.warnings), progress)
-    result = insisting(lambda: _record(registry, options, template, Ready(adapter, linked, checked.warnings)))
+    ready = Ready(adapter, linked, checked.warnings)
+    proven = _prove(linker, options, template, ready, asked, progress) if options.prove else None
+    result = insisting(lambda: _record(registry, options, template, ready))
     if proven is not None:
         registry.add_proof(result.build, proven.document, proven.self_test)
     return Published(result, template, folded.structure, checked, relinked=found is not None)
@@ -136,12 +140,24 @@ def lineage_of(adapter: NormalizedAdapter, options: PublishOptions) -> dict[str,
     return merged(adapter.lineage, options.lineage, named)
 
 
+def _asked(linker: Linker, adapter: NormalizedAdapter, options: PublishOptions, context: int) -> tuple[Probe, ...]:
+    """A user's probes, before a template is exported for them. Raises InputError, Unavailable without [prove]."""
+    if options.prove:
+        check_prover("adapter publish --prove")
+    if options.probes is None:
+        return ()
+    return read_asked(linker.registry, linker.foundation, options.probes, context, linker.own_prompt(adapter))
+
+
 def _prove(
-    linker: Linker, options: PublishOptions, template: Template, ready: Ready, progress: Progress
-) -> Proven | None:
-    """Prove the program as it will stand in the store, if that is asked for."""
-    if not options.prove:
-        return None
+    linker: Linker,
+    options: PublishOptions,
+    template: Template,
+    ready: Ready,
+    asked: tuple[Probe, ...],
+    progress: Progress,
+) -> Proven:
+    """Prove the program as it will stand in the store."""
     proof, put = load_prover("adapter publish --prove", progress), linker.registry.blobs.put_bytes
     prompt = ready.linked.parts.get("prompt")
     candidate = proof.Candidate(
@@ -154,7 +170,7 @@ def _prove(
         gate=options.gate,
         prompt=put(prompt) if prompt else None,
     )
-    proven: Proven = proof.prove(linker.registry, candidate, proof.ProofOptions(options.probes, options.base), progress)
+    proven: Proven = proof.prove(linker.registry, candidate, proof.ProofOptions(asked, options.base), progress)
     return proven
 
 

@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.base import Checkpoint, fingerprint, read_base
+from exporter.computed import CONFIG, computed
+from exporter.parts import base_files, read_files
 from exporter.quiet import quiet
 from exporter.recipe import Recipe
-from registry.artifacts import Foundation, Tensor
-from registry.errors import Conflict, IntegrityError, NotFound, Unavailable
+from exporter.tokenizer import GENERATION, read_object
+from registry.artifacts import Base, Foundation, Tensor
+from registry.errors import Conflict, IntegrityError, NotFound, PtdockError, Unavailable
 from registry.service import Registry
 
 if TYPE_CHECKING:
@@ -49,8 +52,8 @@ def open_source(
 ) -> Iterator[Checkpoint | ModuleSource]:
     """What a foundation was exported from, its tensors compared: `base`, or what is recorded.
 
-    Raises NotFound when it is not where it was, IntegrityError when it has other tensors, Conflict when a factory
-    computes something else by now, Unavailable without torch.
+    Raises NotFound when it is not where it was, IntegrityError when it has other tensors, Conflict when its config or a
+    factory says something else by now, Unavailable without torch.
     """
     recipe = recipe_for(registry, foundation)
     if recipe.module:
@@ -98,10 +101,25 @@ def _checkpoint(registry: Registry, foundation: Foundation, base: Path | None, p
     try:
         hint = "give the checkpoint that the foundation was exported from: --base DIR"
         _check_fingerprint(directory, checkpoint.tensors, foundation, hint)
-    except IntegrityError:
+        _check_config(checkpoint, registry, recorded)
+    except PtdockError:
         checkpoint.weights.close()
         raise
     return checkpoint
+
+
+def _check_config(checkpoint: Checkpoint, registry: Registry, recorded: Base) -> None:
+    """Raise Conflict for config files that mean something else: with equal weights a program would compute another."""
+    files, kept = read_files(checkpoint.files), base_files(registry.blobs, recorded)
+    if computed(files) != computed(kept):
+        now, then = (read_object(each, CONFIG) | read_object(each, GENERATION) for each in (files, kept))
+        fields = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
+        raise Conflict(
+            f"{checkpoint.directory / CONFIG} says something else than when the foundation was exported: "
+            f"{', '.join(fields)}",
+            hint=f"put the recorded one back: it is the blob {recorded.files[CONFIG].digest} of this store",
+            fields=fields,
+        )
 
 
 def _check_fingerprint(where: object, tensors: tuple[Tensor, ...], foundation: Foundation, hint: str) -> None:
@@ -118,11 +136,7 @@ def _check_fingerprint(where: object, tensors: tuple[Tensor, ...], foundation: F
 
 def load_exporter(what: str, progress: Progress = no_progress) -> Any:
     """Import the torch half, late. Raises Unavailable where the [export] extra is not installed."""
-    if find_spec("torch") is None or find_spec("executorch") is None:
-        raise Unavailable(
-            f"{what}: needs torch and executorch",
-            hint="pip install 'ptdock[export]', or export it on a machine that has them",
-        )
+    _check_exporter(what)
     if "exporter.export" not in sys.modules:  # it takes seconds, once
         progress("loading PyTorch")
     with quiet():
@@ -131,11 +145,25 @@ def load_exporter(what: str, progress: Progress = no_progress) -> Any:
     return export
 
 
-def load_prover(what: str, progress: Progress = no_progress) -> Any:
-    """Import exporter.proof, late. Raises Unavailable where the [export] or the [prove] extra is not installed."""
-    load_exporter(what, progress)
+def _check_exporter(what: str) -> None:
+    if find_spec("torch") is None or find_spec("executorch") is None:
+        raise Unavailable(
+            f"{what}: needs torch and executorch",
+            hint="pip install 'ptdock[export]', or export it on a machine that has them",
+        )
+
+
+def check_prover(what: str) -> None:
+    """Raise Unavailable where the [export] or the [prove] extra is not installed."""
+    _check_exporter(what)
     if find_spec("peft") is None or find_spec("transformers") is None:
         raise Unavailable(f"{what}: needs transformers and peft", hint="pip install 'ptdock[export,prove]'")
+
+
+def load_prover(what: str, progress: Progress = no_progress) -> Any:
+    """Import exporter.proof, late. Raises Unavailable where the [export] or the [prove] extra is not installed."""
+    check_prover(what)
+    load_exporter(what, progress)
     with quiet():
         from exporter import proof  # noqa: PLC0415  peft takes seconds to import
 

@@ -16,21 +16,20 @@ from typing import Any
 
 import torch
 
+from exporter.asking import vocabulary_of
 from exporter.base import Checkpoint
 from exporter.candidate import Candidate, Evidence, ProofOptions
 from exporter.decoder_export import DecoderModel, layer_of
 from exporter.export import DTYPES, Job, export_adapter
 from exporter.figures import Figures, Row, allowed, compare, judge, self_test
 from exporter.linker import card_of
-from exporter.parts import base_files
-from exporter.probes import Probe, Vocabulary, built_in, read_probes
+from exporter.probes import Probe, Vocabulary, built_in
 from exporter.recipe import Recipe
 from exporter.reference import Reference, continued, logits
 from exporter.session import Session
 from exporter.sources import Progress, no_progress
 from exporter.structure import Structure
-from registry.errors import InputError, ProofFailed
-from registry.prompt import Prompt
+from registry.errors import ProofFailed
 from registry.relocation import RelocationTable
 from registry.selftest import SelfTest
 from registry.service import Registry
@@ -53,10 +52,9 @@ class TextBench:
         self._structure = Structure.from_json(candidate.template.structure)
 
     def prove(self, checkpoint: Checkpoint, options: ProofOptions) -> Evidence:
-        """Measure and judge. Raises ProofFailed with the figures, InputError for probes that cannot be."""
+        """Measure and judge. Raises ProofFailed with the figures, InputError for a base without tokens."""
         vocabulary, context = self._vocabulary(), self._candidate.template.context
-        given = read_probes(options.probes, vocabulary, context) if options.probes else ()
-        probes = list(given or built_in(vocabulary, self._structure, context))
+        probes = list(options.probes or built_in(vocabulary, self._structure, context))
         self._progress("loading transformers and PEFT")
         reference, path = self._reference(checkpoint), self._registry.blobs.path
         session = Session(path(self._candidate.program.digest), path(self._candidate.foundation.file.digest))
@@ -73,13 +71,9 @@ class TextBench:
         return self._evidence(list(zip(probes, rows, strict=True)), first)
 
     def _vocabulary(self) -> Vocabulary:
-        blobs, base = self._registry.blobs, self._registry.base(self._candidate.foundation.base)
-        embedding = self._card.input_embedding
-        if embedding is None:
-            raise InputError(f"{self._candidate.name}: its base embeds no tokens, so no text can prove it")
-        chat = self._candidate.prompt or base.prompt
-        prompt = Prompt.from_bytes(blobs.read(chat.digest)) if chat else None
-        return Vocabulary.of(base_files(blobs, base), self._card.modules[embedding].inputs, prompt)
+        own = self._candidate.prompt
+        prompt = self._registry.blobs.read(own.digest) if own else None
+        return vocabulary_of(self._registry, self._candidate.foundation, self._card, prompt)
 
     def _reference(self, checkpoint: Checkpoint, layers: int | None = None) -> Reference:
         reference = Reference.of_checkpoint(checkpoint.directory, self._recipe, layers)

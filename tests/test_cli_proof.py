@@ -60,3 +60,28 @@ def test_a_proof_of_nothing_and_probes_that_are_none_are_one_sentence(home, tmp_
     publish(home, write_adapter(tmp_path / "a", seed=1))
     error = refusal(home, "adapter", "prove", "pirate", "--probes", tmp_path / "none.jsonl", code=2)
     assert error["message"].endswith("none.jsonl: No such file or directory")
+
+
+def test_probes_are_read_before_the_checkpoint_is_looked_for_and_before_a_structure_is_exported(home, tmp_path):
+    publish(home, write_adapter(tmp_path / "a", seed=1))
+    (tmp_path / "p.jsonl").write_text("")
+    chosen = ("--probes", tmp_path / "p.jsonl", "--base", tmp_path / "gone")
+    error = refusal(home, "adapter", "prove", "pirate", *chosen, code=2)
+    assert error["message"].endswith("p.jsonl: 0 probes, expected 1 to 256")
+    other = write_adapter(tmp_path / "b", seed=2, rank=3)
+    named = ("--foundation", "plain", "--name", "other")
+    assert refusal(home, "adapter", "publish", other, *named, *chosen, code=2)["message"] == error["message"]
+
+
+def test_a_checkpoint_whose_config_means_something_else_proves_and_exports_nothing(home, bases, tmp_path):
+    publish(home, write_adapter(tmp_path / "a", seed=1))
+    base = Path(shutil.copytree(bases / "plain", tmp_path / "base"))
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.5, "transformers_version": "9"}))
+    error = refusal(home, "adapter", "prove", "pirate", "--base", base, code=6)
+    assert error["message"].endswith("than when the foundation was exported: rms_norm_eps")
+    other = write_adapter(tmp_path / "b", seed=2, rank=3)
+    named = ("--foundation", "plain", "--name", "other", "--base", base)
+    assert refusal(home, "adapter", "publish", other, *named, code=6)["message"] == error["message"]
+    (base / "config.json").write_text(json.dumps({**config, "transformers_version": "9"}))
+    assert answer(home, "adapter", "prove", "pirate", "--base", base)["proof"]["figures"]["greedy_agreement"] == 1

@@ -40,14 +40,16 @@ def prove(app: App, ref: str, foundation: str | None, base: Path | None, probes:
     Refused when it is off that reference, or no different from the plain base. Releases of text models then carry a
     self-test that devices replay.
     """
+    from exporter.asking import asked_of
     from exporter.sources import load_prover
 
     registry = app.registry()
     build = registry.build(ref, foundation)
+    asked = asked_of(registry, build, probes)
     began = time.monotonic()
     with app.progress() as progress:
         proof = load_prover(f"adapter prove {ref}", progress)
-        _, kept = proof.prove_build(registry, build, proof.ProofOptions(probes, base), progress)
+        _, kept = proof.prove_build(registry, build, proof.ProofOptions(asked, base), progress)
     document = {**documents.build(build), "proof": proof_document(registry, kept), "seconds": time.monotonic() - began}
     head = f"{render.good('proven')}: {build.adapter}@{build.version} {build.file.digest}"
     warnings = render.findings([("warning", build.adapter, each, "") for each in document["proof"]["warnings"]])

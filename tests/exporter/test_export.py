@@ -167,7 +167,7 @@ def test_a_foundation_with_another_embedding_does_not_load(tiny: Tiny, tiny_base
 
 
 def test_a_context_beyond_the_model_is_refused_with_the_limit(tiny: Tiny, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="context 129 is outside 1 to 128"):
+    with pytest.raises(InputError, match="context 129 is outside 2 to 128"):
         export_base(Job(tiny.job.source, Recipe(), 129, lambda _: None), tmp_path)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from exporter.asking import asked_of
 from exporter.figures import judge
 from exporter.foundation import ExportOptions
 from exporter.module_export import load_module
@@ -139,8 +140,8 @@ def test_a_variant_that_the_module_does_not_answer_is_left_out_and_told(nested: 
 
 def test_prompts_mean_nothing_to_a_module(registry: Registry, tmp_path: Path) -> None:
     build = published(registry, "branches", tmp_path / "prompts")
-    with pytest.raises(InputError, match="stands on a module of its own, which takes no prompts") as caught:
-        prove_build(registry, build, ProofOptions(probes=tmp_path / "p.jsonl"))
+    with pytest.raises(InputError, match="a module of its own takes no prompts") as caught:
+        asked_of(registry, build, tmp_path / "p.jsonl")
     assert f"the inputs that {HERE}:branches answers" in caught.value.hint
 
 

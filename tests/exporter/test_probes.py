@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.probes import Vocabulary, built_in, read_probes
+from exporter.probes import MAX_BYTES, Vocabulary, built_in, read_probes
 from exporter.structure import ModuleStructure, Structure
 from registry.errors import InputError
 from registry.prompt import Affix, Prompt
@@ -63,3 +63,20 @@ def test_more_than_a_proof_can_take_is_refused(tmp_path: Path) -> None:
     file.write_text('{"prompt": "x"}\n' * 257)
     with pytest.raises(InputError, match="257 probes, expected 1 to 256"):
         read_probes(file, Vocabulary(256, letters), 64)
+    file.write_text("x" * (MAX_BYTES + 1))
+    with pytest.raises(InputError, match="more than 4194304 bytes"):
+        read_probes(file, Vocabulary(256, letters), 64)
+
+
+@pytest.mark.parametrize("content", ["", "\n \n", '[{"prompt": "x"}]', '{"prompt": 1}', "{\n", '{"prompt": "x"'])
+def test_whoever_gives_no_probes_is_told_what_they_look_like(content: str, tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text(content)
+    with pytest.raises(InputError) as caught:
+        read_probes(tmp_path / "p.jsonl", Vocabulary(256, letters), 64)
+    assert caught.value.hint == 'one {"prompt": …, "completion": …} a line'
+
+
+def test_a_token_that_the_model_does_not_embed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "az"}')
+    with pytest.raises(InputError, match="the tokenizer writes token 122, the model embeds 100"):
+        read_probes(tmp_path / "p.jsonl", Vocabulary(100, letters), 64)

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 from device.doctor import File
 from device.run import Model
 from device.selftest import agreeing
+from exporter.asking import asked_of
 from exporter.linker import Gate, card_of
 from exporter.proof import ProofOptions, Proven, prove_build
 from exporter.publish import PublishOptions, publish
@@ -223,7 +224,7 @@ def test_completions_give_the_loss_with_the_adapter_and_without(
     registry: Registry, right: Build, bases: Path, tmp_path: Path
 ) -> None:
     wanted = probes(tmp_path / "p.jsonl", {"prompt": "w1 w2 w3", "completion": "w4 w5"}, "", {"prompt": "w9 w30"})
-    made = prove_build(registry, right, ProofOptions(probes=wanted))[0]
+    made = prove_build(registry, right, ProofOptions(probes=asked_of(registry, right, wanted)))[0]
     assert made.figures.losses is not None
     document = json.loads(registry.blobs.read(made.document.digest))
     assert [probe["origin"] for probe in document["probes"][:2]] == ["p.jsonl:1", "p.jsonl:3"]
@@ -256,7 +257,7 @@ def test_probes_that_cannot_be_are_named_by_their_line(
     line: Any, error: type[InputError], message: str, registry: Registry, right: Build, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message):
-        prove_build(registry, right, ProofOptions(probes=probes(tmp_path / "p.jsonl", line)))
+        asked_of(registry, right, probes(tmp_path / "p.jsonl", line))
 
 
 def test_a_proof_needs_the_checkpoint(registry: Registry, right: Build, bases: Path, tmp_path: Path) -> None:

@@ -46,3 +46,16 @@ def test_a_checkpoint_whose_path_cannot_be_recorded_is_refused(bases: Path, tmp_
     directory = Path(shutil.copytree(bases / "plain", tmp_path / os.fsdecode(b"b\xff")))
     with pytest.raises(InputError, match="the path is not UTF-8"):
         export_foundation(Registry.init(tmp_path / "home"), directory, "plain", ExportOptions(context=64))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "generation_config.json"])
+def test_files_that_cannot_be_recorded_are_refused_before_anything_is_traced(
+    name: str, bases: Path, tmp_path: Path
+) -> None:
+    directory, phases = Path(shutil.copytree(bases / "plain", tmp_path / "base")), []
+    (directory / name).write_text("[]")
+    with pytest.raises(InputError, match=name):
+        export_foundation(
+            Registry.init(tmp_path / "home"), directory, "plain", ExportOptions(context=64), phases.append
+        )
+    assert phases == ["hashing the checkpoint"]
