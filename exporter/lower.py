@@ -22,6 +22,7 @@ from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
+from registry.errors import InputError
 from registry.links import tensor_key
 
 TAG = "foundation"
@@ -100,12 +101,13 @@ def lower(
     executorch = edge.to_executorch(
         ExecutorchBackendConfig(external_constants=lambda node: TAG if node.name in outside else None)
     )
-    if foundation_dir is not None:
-        executorch.write_tensor_data_to_file(str(foundation_dir))
     if foundation_dir is None:
         return Lowered(bytes(executorch.buffer), None, {}, unused)
-    names = _names([*base.items(), *packed])
-    return Lowered(bytes(executorch.buffer), foundation_dir / f"{TAG}.ptd", names, unused)
+    executorch.write_tensor_data_to_file(str(foundation_dir))
+    foundation = foundation_dir / f"{TAG}.ptd"
+    if not foundation.is_file():
+        raise InputError("no output depends on a weight, so there is nothing to share")
+    return Lowered(bytes(executorch.buffer), foundation, _names([*base.items(), *packed]), unused)
 
 
 def trace(module: torch.nn.Module, example: Example) -> ExportedProgram:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,8 @@ from torch.utils import _pytree as pytree
 from exporter.base import Checkpoint, read_base
 from exporter.lower import DTYPES, Example, Progress, raw, trace
 from exporter.module_table import module_rows, tied
+from exporter.module_weights import check_weights, with_own_storage
+from exporter.sources import no_progress
 from registry.artifacts import Tensor
 from registry.digest import Digest
 from registry.errors import InputError
@@ -93,19 +96,33 @@ class ModuleSource:
 
     @cached_property
     def traced(self) -> ExportedProgram:
-        """The module's graph on its inputs. Raises InputError when it cannot be traced."""
+        """The graph of a copy of the module on its inputs: what tracing leaves in a module's attributes is no tensor.
+
+        Raises InputError when it cannot be traced.
+        """
         with user_code(f"torch.export cannot trace the module of {self.spec}"), torch.no_grad():
-            return trace(self.root, self.example())
+            return trace(self.build(no_progress), self.example())
+
+    def check_stateless(self) -> None:
+        """Refuse a module that writes to its own buffers. Raises InputError naming them."""
+        written = sorted(self.traced.run_decompositions({}).graph_signature.buffers_to_mutate.values())
+        if written:
+            raise InputError(
+                f"{self.spec}: its module writes to {', '.join(written)}, and no program begins with what was there",
+                hint="let it answer what is to be kept, and take that as an input of the next call",
+                tensors=written,
+            )
 
     @cached_property
     def graph(self) -> int:
         """The number of the graph that the base's program is made of: what is computed, whatever the weights.
 
-        31 bits of a hash over the traced code and the constants in it. Raises InputError when it cannot be traced.
+        31 bits of a hash over the traced code with its inputs and outputs, and the constants in it. Raises InputError
+        when it cannot be traced.
         """
         program = self.traced
         parts = [part.code for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
-        hasher = hashlib.sha256("\n".join(parts).encode())
+        hasher = hashlib.sha256("\n".join([*parts, *_signature(program)]).encode())
         for name, constant in sorted(program.constants.items()):
             hasher.update(name.encode())
             hasher.update(raw(constant) if isinstance(constant, torch.Tensor) else repr(constant).encode())
@@ -119,6 +136,7 @@ def load_module(spec: str) -> ModuleSource:
     if not isinstance(root, nn.Module) or not isinstance(inputs, (tuple, list)):
         kinds = f"{type(root).__name__} and {type(inputs).__name__}"
         raise InputError(f"{spec}: expected a torch module and a tuple of inputs, got {kinds}", hint=_FORMS)
+    check_weights(root)
     root = with_own_storage(root.eval().requires_grad_(requires_grad=False))
     checkpoint = _checkpoint(spec, root, made["checkpoint"]) if made.get("checkpoint") else None
     tensors = checkpoint.tensors if checkpoint else _tensors(root)
@@ -157,12 +175,13 @@ def user_code(what: str, imports: str = "") -> Iterator[None]:
     """Turn whatever the user's code raises into one sentence; `imports` is the module that it imports."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise InputError(f"{what}: {type(error).__name__}: {reason}", hint=_hint(error, imports)) from error
+        said = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+        raise InputError(f"{what}: {said}", hint=_hint(error, imports)) from error
 
 
-def _hint(error: Exception, imports: str) -> str:
+def _hint(error: BaseException, imports: str) -> str:
     """What to do: a module that is not there is not on Python's path, all else is the code's."""
     if isinstance(error, ModuleNotFoundError) and error.name and f"{imports}.".startswith(f"{error.name}."):
         return (
@@ -170,31 +189,6 @@ def _hint(error: Exception, imports: str) -> str:
             f"`import {imports}` works, or put that directory on PYTHONPATH"
         )
     return "run it in Python to see where"
-
-
-def with_own_storage(root: nn.Module) -> nn.Module:
-    """Give each tensor that is a view a storage of its own, in place; tied ones stay one.
-
-    XNNPACK writes a weight's whole storage from its start, so a view (a split qkv) would export another tensor's bytes.
-    """
-    owned: dict[int, Any] = {}
-    for module in root.modules():
-        for table in (module._parameters, module._buffers):  # noqa: SLF001  the only way to replace both alike
-            for name, tensor in table.items():
-                if tensor is not None and not _owns_storage(tensor):
-                    table[name] = owned.setdefault(id(tensor), _owning(tensor))
-    return root
-
-
-def _owns_storage(tensor: torch.Tensor) -> bool:
-    size = tensor.numel() * tensor.element_size()
-    whole = tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == size
-    return bool(whole and tensor.is_contiguous())
-
-
-def _owning(tensor: torch.Tensor) -> torch.Tensor:
-    clone = tensor.detach().clone(memory_format=torch.contiguous_format)
-    return nn.Parameter(clone, requires_grad=False) if isinstance(tensor, nn.Parameter) else clone
 
 
 def _in_fp32(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -212,13 +206,27 @@ def _tensors(root: nn.Module) -> tuple[Tensor, ...]:
 
 
 def _tensor(name: str, tensor: torch.Tensor) -> Tensor:
-    if tensor.dtype not in DTYPES:
-        raise InputError(f"{name} is {tensor.dtype}, which ExecuTorch cannot store densely", tensor=name)
     return Tensor(name, DTYPES[tensor.dtype], tuple(tensor.shape), Digest.of(raw(tensor)))
+
+
+def _signature(program: ExportedProgram) -> Iterator[str]:
+    """What else of a graph decides its program: how inputs and outputs are nested, their types and sizes."""
+    for form in (program.call_spec.in_spec, program.call_spec.out_spec):
+        yield pytree.treespec_dumps(form) if form is not None else ""
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            value = node.meta.get("val")
+            tensor = isinstance(value, torch.Tensor)
+            kind = (value.dtype, list(map(str, value.shape)), value.requires_grad) if tensor else value
+            yield f"{node.name}: {kind}"
+    yield from sorted(f"{symbol}: {limits}" for symbol, limits in program.range_constraints.items())
 
 
 def _checkpoint(spec: str, root: nn.Module, directory: Any) -> Checkpoint:
     """The checkpoint that a factory names, once the module is seen to hold its very tensors. Raises InputError."""
+    if not isinstance(directory, (str, os.PathLike)):
+        kind = type(directory).__name__
+        raise InputError(f"{spec}: `checkpoint` is a {kind}, expected the path of a directory", hint=_FORMS)
     checkpoint = read_base(Path(directory))
     waiting = dict(root.state_dict())
     for path in checkpoint.weights.paths:

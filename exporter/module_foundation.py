@@ -85,7 +85,9 @@ def _export(
     ):
         job = torch_export.Job(source, options.recipe, CONTEXT, progress)
         with quiet():
+            source.check_stateless()
             made = torch_export.export_base(job, Path(work))
+            _check_kernels(source.spec, made.program)
         _check_nothing_inside(source.spec, made.program)
         progress("storing the foundation")
         record_base(registry, source)
@@ -100,7 +102,20 @@ def _check_nothing_inside(spec: str, program: bytes) -> None:
     if inside:
         raise InputError(
             f"{spec}: {inside} bytes of weights would stay inside every program",
-            hint="XNNPACK folds a batch norm into the convolution before it: fold it in the factory, with "
-            "torch.nn.utils.fusion.fuse_conv_bn_eval",
+            hint="XNNPACK makes new weights of a batch norm: in the factory, fold it into what stands before it with "
+            "torch.nn.utils.fusion.fuse_conv_bn_eval or its kin, or compute it as x * scale + shift",
             size=inside,
+        )
+
+
+def _check_kernels(spec: str, program: bytes) -> None:
+    """Refuse a module that no device can run."""
+    from exporter.session import without_kernel  # noqa: PLC0415  imports torch
+
+    missing = without_kernel(read_pte(program).operators)
+    if missing:
+        raise InputError(
+            f"{spec}: ExecuTorch's runtime has no kernel for {', '.join(missing)}",
+            hint="compute that otherwise in the factory, or leave it to the app",
+            operators=missing,
         )

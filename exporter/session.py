@@ -6,7 +6,7 @@ Session(program, foundation).forced([1, 9, 33])      # (3, vocabulary): the logi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,12 @@ import torch
 from executorch.runtime import Runtime
 
 from registry.errors import IntegrityError
+
+
+def without_kernel(operators: Iterable[str]) -> list[str]:
+    """Those of ATen's operators that ExecuTorch's own runtime cannot run; an app may bring others of its own."""
+    known = set(Runtime.get().operator_registry.operator_names)
+    return sorted(name for name in operators if name.startswith("aten::") and name not in known)
 
 
 class Loaded:

@@ -53,7 +53,7 @@ def test_an_adapter_of_a_module_is_proven_shown_and_let_into_a_channel_that_insi
     answer(home, "channel", "create", "careful", "--require-proof")
     answer(home, "release", "create", "--channel", "careful", "--adapter", "a@1.0.0")
     error = refusal(home, "adapter", "prove", "a", "--probes", tmp_path / "prompts.jsonl", code=2)
-    assert error["message"] == "a@1.0.0 stands on a module of its own, which takes no prompts"
+    assert error["message"] == "a foundation of a module of its own takes no prompts"
     idle = saved(trained(load_module(VIEWS).root, target_modules=["q", "o"], lora_alpha=1e-9), tmp_path / "idle")
     error = refusal(home, "adapter", "publish", idle, "--foundation", "views", "--name", "idle", "--prove", code=7)
     assert error["message"].startswith("idle is no different from the plain base: distance from the reference")

@@ -40,6 +40,7 @@ TORCH_MODULES = {
     "exporter.module_probes",
     "exporter.module_proof",
     "exporter.module_table",
+    "exporter.module_weights",
     "exporter.figures",
     "exporter.text_proof",
     "exporter.reference",

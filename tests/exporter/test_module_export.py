@@ -19,8 +19,9 @@ from torch import nn
 from exporter.base import fingerprint, read_base
 from exporter.export import Job, export_adapter
 from exporter.foundation import ExportOptions
-from exporter.module_export import ModuleSource, load_module, with_own_storage
+from exporter.module_export import ModuleSource, load_module
 from exporter.module_foundation import export_module
+from exporter.module_weights import with_own_storage
 from exporter.publish import Published, PublishOptions, publish
 from exporter.recipe import Quantization, Recipe, recipe_of
 from exporter.sources import recipe_for

@@ -58,7 +58,7 @@ def test_right_adapters_of_a_module_are_proven_exported_and_relinked_alike(
     for seed in (1, 2):
         build = published(registry, name, tmp_path / f"right-{seed}", seed)
         proven, kept = prove_build(registry, build, ProofOptions())
-        assert proven.figures.error < 1e-5 * proven.figures.scale
+        assert proven.figures.error < 2e-5 * proven.figures.scale
         assert proven.figures.from_base > 1000 * proven.figures.from_reference
         assert kept == registry.proof(build)
         assert (kept.self_test, proven.self_test) == (None, None)
