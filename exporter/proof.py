@@ -10,6 +10,7 @@ are proven by exporter.text_proof, a factory's modules by exporter.module_proof.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, cast
@@ -25,7 +26,8 @@ from exporter.stored import laid_out
 from exporter.text_proof import TextBench
 from registry import canonical
 from registry.artifacts import Build, Proof
-from registry.digest import Descriptor
+from registry.blobs import check_stored
+from registry.digest import Descriptor, Digest
 from registry.service import Registry
 
 LIBRARIES = ("executorch", "torch", "transformers", "peft")
@@ -49,6 +51,7 @@ def prove_build(
 ) -> tuple[Proven, Proof]:
     """Prove a recorded build from its stored source, and record the proof. Raises what `prove` raises."""
     of = registry.version(f"{build.adapter}@{build.version}")
+    _check_whole(registry, registry.source(of).files.values())
     with laid_out(registry, of) as (directory, gate):
         candidate = Candidate(
             name=f"{build.adapter}@{build.version}",
@@ -67,16 +70,23 @@ def prove_build(
 def prove(registry: Registry, candidate: Candidate, options: ProofOptions, progress: Progress = no_progress) -> Proven:
     """Run a program that is in the store against the reference, and put the proof's documents into the store.
 
-    Raises ProofFailed with the figures, NotFound, IntegrityError or Conflict for the checkpoint, InputError,
-    IntegrityError or Conflict for a factory that is gone or has changed.
+    Raises ProofFailed with the figures, NotFound or IntegrityError for lost or damaged files, with Conflict for the
+    checkpoint, InputError, IntegrityError or Conflict for a factory that is gone or has changed.
     """
     recipe = recipe_for(registry, candidate.foundation)
+    _check_whole(registry, (candidate.program, candidate.foundation.file))
     with open_source(registry, candidate.foundation, options.base, progress) as source, quiet():
         if recipe.module:
             evidence = ModuleBench(registry, candidate, recipe, progress).prove(cast("ModuleSource", source))
         else:
             evidence = TextBench(registry, candidate, recipe, progress).prove(cast("Checkpoint", source), options)
     return _kept(registry, candidate, evidence)
+
+
+def _check_whole(registry: Registry, files: Iterable[Descriptor]) -> None:
+    """Raise IntegrityError for damaged files, NotFound for lost ones: nothing would be proven of what was published."""
+    for file in files:
+        check_stored(file.digest, Digest.of_file(registry.blobs.path(file.digest)))
 
 
 def _kept(registry: Registry, candidate: Candidate, evidence: Evidence) -> Proven:

@@ -48,10 +48,11 @@ def require_proofs(session: Session, lines: Iterable[Line]) -> None:
         if proof(session, build) is None
     ]
     if unproven:
-        first = unproven[0]
+        foundation = unproven[0]["foundation"]
+        there = [each["ref"] for each in unproven if each["foundation"] == foundation]
         raise Conflict(
             f"this channel takes proven builds only; not proven: {', '.join(each['ref'] for each in unproven)}",
-            hint=f"ptdock adapter prove {first['ref']} --foundation {first['foundation']}",
+            hint=f"ptdock adapter prove {' '.join(there)} --foundation {foundation}",
             unproven=unproven,
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import answer, ptdock, refusal
-from tests.test_cli_store import write_adapter
+from tests.test_cli_store import blob, digest_of, write_adapter
 
 
 @pytest.fixture
@@ -85,3 +85,30 @@ def test_a_checkpoint_whose_config_means_something_else_proves_and_exports_nothi
     assert refusal(home, "adapter", "publish", other, *named, code=6)["message"] == error["message"]
     (base / "config.json").write_text(json.dumps({**config, "transformers_version": "9"}))
     assert answer(home, "adapter", "prove", "pirate", "--base", base)["proof"]["figures"]["greedy_agreement"] == 1
+
+
+def test_all_that_a_channel_misses_are_proven_by_the_one_command_of_its_hint(home, tmp_path):
+    for seed, name in enumerate(("one", "two")):
+        directory = write_adapter(tmp_path / name, seed=seed)
+        answer(home, "adapter", "publish", directory, "--foundation", "plain", "--name", name)
+    answer(home, "channel", "create", "careful", "--require-proof")
+    chosen = ("--channel", "careful", "--adapter", "one@1.0.0", "--adapter", "two@1.0.0")
+    hint = refusal(home, "release", "create", *chosen, code=6)["hint"]
+    assert hint.startswith("ptdock adapter prove one@1.0.0 two@1.0.0 --foundation sha256:")
+    proven = answer(home, *hint.split()[1:])
+    assert [each["name"] for each in proven] == ["one", "two"]
+    assert proven[0]["proof"]["digest"] != proven[1]["proof"]["digest"]
+    answer(home, "release", "create", *chosen)
+    assert refusal(home, "adapter", "prove", "one", "nobody", code=5)["message"] == "no adapter 'nobody'"
+
+
+def test_a_damaged_file_is_said_to_be_damaged_not_that_its_program_is_wrong(home, tmp_path):
+    made = publish(home, write_adapter(tmp_path / "a", seed=1))
+    for file in (made["digest"], digest_of(tmp_path / "a" / "adapter_model.safetensors"), made["foundation"]):
+        damaged = blob(home, file)
+        whole = damaged.read_bytes()
+        damaged.chmod(0o644)
+        damaged.write_bytes(whole[:-8] + bytes(8))
+        assert refusal(home, "adapter", "prove", "pirate", code=7)["message"].startswith(f"blob {file} is damaged")
+        damaged.write_bytes(whole)
+    assert answer(home, "adapter", "prove", "pirate")["digest"] == made["digest"]

@@ -29,32 +29,40 @@ def probes_option(command: FC) -> FC:
 
 
 @click.command(cls=Verb)
-@click.argument("ref", metavar="NAME[@V]")
+@click.argument("refs", metavar="NAME[@V]…", nargs=-1, required=True)
 @foundation_option(required=False)
 @click.option("--base", type=PATH, metavar="DIR", help="Where the checkpoint is now.")
 @probes_option
 @pass_app
-def prove(app: App, ref: str, foundation: str | None, base: Path | None, probes: Path | None) -> None:
-    """Run a build's files against transformers and PEFT, or against the factory's module with PEFT.
+def prove(app: App, refs: tuple[str, ...], foundation: str | None, base: Path | None, probes: Path | None) -> None:
+    """Run builds' files against transformers and PEFT, or against the factory's module with PEFT.
 
-    Refused when it is off that reference, or no different from the plain base. Releases of text models then carry a
-    self-test that devices replay.
+    Refused when one is off that reference, or no different from the plain base; those before it are proven. Releases of
+    text models then carry a self-test that devices replay.
     """
     from exporter.asking import asked_of
     from exporter.sources import load_prover
 
     registry = app.registry()
-    build = registry.build(ref, foundation)
-    asked = asked_of(registry, build, probes)
-    began = time.monotonic()
+    builds = [registry.build(ref, foundation) for ref in refs]
+    asked = [asked_of(registry, build, probes) for build in builds]
+    answers = []
     with app.progress() as progress:
-        proof = load_prover(f"adapter prove {ref}", progress)
-        _, kept = proof.prove_build(registry, build, proof.ProofOptions(asked, base), progress)
-    document = {**documents.build(build), "proof": proof_document(registry, kept), "seconds": time.monotonic() - began}
-    head = f"{render.good('proven')}: {build.adapter}@{build.version} {build.file.digest}"
-    warnings = render.findings([("warning", build.adapter, each, "") for each in document["proof"]["warnings"]])
+        proof = load_prover("adapter prove", progress)
+        for build, questions in zip(builds, asked, strict=True):
+            began = time.monotonic()
+            _, kept = proof.prove_build(registry, build, proof.ProofOptions(questions, base), progress)
+            proven = {"proof": proof_document(registry, kept), "seconds": time.monotonic() - began}
+            answers.append({**documents.build(build), **proven})
+    text = "\n".join(_proven_text(each) for each in answers)
+    app.answer(answers if len(refs) > 1 else answers[0], text)
+
+
+def _proven_text(document: Mapping[str, Any]) -> str:
+    head = f"{render.good('proven')}: {document['name']}@{document['version']} {document['digest']}"
+    warnings = render.findings([("warning", document["name"], each, "") for each in document["proof"]["warnings"]])
     lines = render.fields([*proof_lines(document["proof"]), ("took", render.seconds(document["seconds"]))])
-    app.answer(document, "\n".join(part for part in (head, lines, warnings) if part))
+    return "\n".join(part for part in (head, lines, warnings) if part)
 
 
 def proof_of(registry: Registry, build: Build) -> dict[str, Any] | None:
