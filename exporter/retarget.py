@@ -163,12 +163,15 @@ def _hasher(tensor: ExternalTensor) -> hashlib._Hash:
 
 
 def _retargeted(known: Sequence[ExternalTensor], new: Sequence[ExternalTensor]) -> Retargeted:
-    """Pair the tables' keys. Raises NotRetargetableError where what was two tensors is one now."""
+    """Pair the tables' keys. Raises NotRetargetableError where what was two tensors, or one and a constant, is one now.
+
+    An export stores equal bytes once, whatever keys stand for them.
+    """
     old = sorted(known, key=lambda entry: entry.offset)
-    holders: dict[str, ExternalTensor] = {}
+    holders: dict[Digest, ExternalTensor] = {}
     for tensor in new:
-        twin = holders.setdefault(tensor.key, tensor)
-        if twin is not tensor:
+        twin = holders.setdefault(tensor.digest, tensor)
+        if twin.offset != tensor.offset:
             raise NotRetargetableError(
                 f"{twin.names[0]} and {tensor.names[0]} are equal here, but not in the known base"
             )

@@ -197,6 +197,20 @@ def test_a_weight_that_happens_to_equal_a_constant_of_the_graph_is_not_written_o
     assert "model.norm.weight" in reason
 
 
+def test_a_weight_that_comes_to_equal_a_constant_under_another_key_gets_a_full_export(
+    tiny_store: Path, tmp_path: Path
+) -> None:
+    registry, other = Registry.open(tiny_store), finetune(tmp_path / "other")
+    tensors = load_file(other / "model.safetensors")
+    tensors["model.norm.weight"] = torch.full((32,), 1 / 32)  # the row with which every norm takes its mean
+    save_file(tensors, other / "model.safetensors", metadata={"format": "pt"})
+    said: list[str] = []
+    made = export_foundation(registry, other, "other", OPTIONS, said.append)
+    assert made.twin is None
+    assert any("model.norm.weight" in phrase and "are equal here" in phrase for phrase in said)
+    assert registry.blobs.read(made.foundation.file.digest) == exported_alone(other, tmp_path / "alone")[1]
+
+
 def tensor(*names: str, dtype: str = "F32", shape: tuple[int, ...] = (4, 2)) -> ExternalTensor:
     return ExternalTensor("key", names, Digest.of(b""), 32, 0, dtype, shape)
 
