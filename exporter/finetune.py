@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.base import Checkpoint, fingerprint
-from exporter.computed import computed
+from exporter.computed import Computed, computed
 from exporter.derivation import Derivations
 from exporter.parts import base_files, module_document, read_files
 from exporter.recipe import Recipe, installed_versions
@@ -40,10 +40,13 @@ def find_twin(registry: Registry, checkpoint: Checkpoint, recipe: Recipe, contex
         if _same_recipe(known.recipe, recipe) and known.base != fingerprint(checkpoint.tensors):
             # What the store has lost of another base, or does not understand any more, is no obstacle to this one.
             with suppress(NotFound, InputError, IntegrityError):
-                files = base_files(registry.blobs, registry.base(known.base))
-                if _serves(registry, known, checkpoint, context) and computed(files) == wanted:
+                if _serves(registry, known, checkpoint, context) and _computed(registry, known) == wanted:
                     return known
     return None
+
+
+def _computed(registry: Registry, known: Foundation) -> Computed:
+    return computed(base_files(registry.blobs, registry.base(known.base)))
 
 
 def _serves(registry: Registry, known: Foundation, checkpoint: Checkpoint, context: int) -> bool:
