@@ -145,14 +145,16 @@ def _external_tensor(entry: Entry, data: memoryview, names: tuple[str, ...], lay
 def foundation_tensors(
     ptd: Ptd, data: Buffer, names: Mapping[str, tuple[str, ...]], layouts: Mapping[str, Layout] | None = None
 ) -> tuple[ExternalTensor, ...]:
-    """The tensor table of a foundation, in the file's order; every certifying key is checked against its bytes.
+    """The tensor table of a foundation, by place and key; every certifying key is checked against its bytes.
 
+    The file lists tied weights apart, whose bytes it holds once: its own order is not that of places.
     `data` is the whole file, `names` the base's names by key. A `.ptd` keeps layouts only of undelegated tensors;
     `layouts` (such as `Pte.layouts`) tells them for others; a tensor without one is U8 of its length.
     Raises IntegrityError for a key that lies.
     """
     view, known = memoryview(data).cast("B"), layouts or {}
-    return tuple(_external_tensor(entry, view, names.get(entry.key, ()), known.get(entry.key)) for entry in ptd.entries)
+    entries = sorted(ptd.entries, key=lambda entry: (entry.offset, entry.key))
+    return tuple(_external_tensor(entry, view, names.get(entry.key, ()), known.get(entry.key)) for entry in entries)
 
 
 def _chunks(path: Path, bounds: Sequence[int], progress: Callable[[int], None] | None) -> Iterator[tuple[int, bytes]]:

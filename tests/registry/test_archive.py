@@ -22,11 +22,13 @@ from registry.archive.tar import open_members
 from registry.blobs import open_source
 from registry.digest import Descriptor, Digest
 from registry.errors import Conflict, FormatError, InputError, IntegrityError, NotFound, PtdockError
+from registry.formats.ptd import read_ptd
+from registry.links import foundation_tensors
 from registry.manifest import Manifest
 from registry.service import Registry
 from tests.command_line import answer, ptdock, refusal
 from tests.registry.crashes import in_a_child, killing
-from tests.registry.files import Pair
+from tests.registry.files import NamedData, Pair, PtdFile
 from tests.registry.stock import NOW, Stock, copied
 
 Members = dict[str, bytes]
@@ -93,6 +95,20 @@ def test_everything_that_is_saved_is_taken_in_as_it_was(stock, other, archive):
     other.create_channel("stable")
     other.create_release("stable", ["pirate@1.0.0"])
     assert len(other.release(1).lines) == 2
+
+
+def test_a_foundation_with_tied_weights_is_taken_in(stock, other, tmp_path):
+    """Its file lists an embedding and the head that shares the embedding's bytes far apart."""
+    plain, data = stock.foundation("f1"), PtdFile([NamedData("z", 0), NamedData("b", 1), NamedData("a", 0)]).bytes()
+    tied = replace(
+        plain, file=stock.registry.blobs.put_bytes(data), tensors=foundation_tensors(read_ptd(data), data, {})
+    )
+    stock.registry.add_foundation(tied, "tied")
+    stock.registry.keeper().save(tmp_path / "tied.tar", [], ["tied"])
+
+    assert other.keeper().load(tmp_path / "tied.tar").added["foundations"] == 1
+    assert other.foundation("tied") == tied
+    assert other.verify().clean
 
 
 def test_taking_in_twice_is_taking_in_once(other, archive):

@@ -304,6 +304,12 @@ def test_a_five_gib_foundation_is_recorded_and_verified_in_little_memory(tmp_pat
     _verify_big(tmp_path / "big.ptd", 5 << 30)
 
 
+def test_a_table_is_in_the_order_of_places_and_keys_however_the_file_lists_tied_weights(tmp_path: Path) -> None:
+    file = PtdFile([NamedData("z", 0), NamedData("b", 1), NamedData("a", 0)])
+    (tmp_path / "tied.ptd").write_bytes(file.bytes())
+    assert [(tensor.key, tensor.size) for tensor in table(tmp_path / "tied.ptd")] == [("a", 24), ("z", 24), ("b", 8)]
+
+
 def test_a_mapped_foundation_gives_the_same_table(pair: Pair) -> None:
     view = mapped(pair.foundation)
     assert foundation_tensors(read_ptd(view), view, NAMES) == table(pair.foundation)
