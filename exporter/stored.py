@@ -24,7 +24,7 @@ from exporter.peft.findings import Finding
 from exporter.peft.gate import Checked
 from registry.artifacts import Build, Version
 from registry.digest import Descriptor, Digest
-from registry.errors import IntegrityError, PtdockError
+from registry.errors import DAMAGE, IntegrityError
 from registry.service import Registry
 
 
@@ -153,5 +153,5 @@ def _damaged(registry: Registry, build: Build) -> Iterator[str]:
 def _noted(faults: list[str]) -> Iterator[None]:
     try:
         yield
-    except PtdockError as error:
+    except DAMAGE as error:
         faults.append(error.message)

@@ -96,7 +96,7 @@ class Database:
             try:
                 return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
             except (exc.OperationalError, exc.ProgrammingError) as error:
-                if "alembic_version" in str(error.orig):  # no such table
+                if "no such table" in str(error.orig) or getattr(error.orig, "sqlstate", None) == "42P01":
                     return None
                 raise
 

@@ -29,8 +29,16 @@ PATIENCE = 10
 """How many seconds a writer waits for another one."""
 
 _LOCK = 0x7074646F636B  # "ptdock": the number of PostgreSQL's advisory lock
+_GONE = ("no such table", "no such column")  # to SQLite an operational error as any other
 _FULL = ("disk is full", "disk I/O error", "No space left")
 _POSTGRESQL = "postgresql+psycopg"
+_READ_ONLY = "it is a replica, or this user may only read: name the server that takes changes"
+_REFUSALS: dict[str | None, str] = {  # https://www.postgresql.org/docs/current/errcodes-appendix.html
+    None: f"check the settings behind the ? of {ENVIRONMENT}",
+    "0A000": _READ_ONLY,  # of a transaction that would write during recovery
+    "25006": _READ_ONLY,
+    "42501": "grant the user all rights on the database",
+}
 _PRAGMAS = {
     "journal_mode": "WAL",
     "synchronous": "FULL",
@@ -56,7 +64,7 @@ def database_url(home: Path, environment: Mapping[str, str]) -> URL:
         return sqlite_url(home / FILE)
     try:
         url = make_url(given)
-    except exc.ArgumentError:
+    except (exc.ArgumentError, ValueError):  # ValueError: of a port, which an unquoted password can be taken for
         raise InputError(f"{ENVIRONMENT} is not a URL", hint=_URL_HINT) from None
     if url.drivername in {"postgresql", "postgres", _POSTGRESQL}:
         return url.set(drivername=_POSTGRESQL)
@@ -178,20 +186,29 @@ def translated(name: str) -> Iterator[None]:
     except (exc.IntegrityError, exc.DataError) as error:
         raise Conflict(f"the database refused: {_reason(error)}", hint="the change was undone") from error
     except exc.OperationalError as error:
+        if any(word in _reason(error) for word in _GONE):
+            raise _refused(name, error) from error
         raise _unavailable(name, _reason(error)) from error
     except exc.TimeoutError as error:  # of the pool
         raise Unavailable(f"{name} has no connection free", hint="repeat the command") from error
+    except exc.InterfaceError as error:  # no DatabaseError: the driver has lost its connection
+        raise _unavailable(name, _reason(error)) from error
     except exc.DatabaseError as error:
-        reason = _reason(error)
-        if "permission denied" in reason:
-            raise Unavailable(f"{name} refused: {reason}", hint="grant the user all rights on the database") from error
-        raise IntegrityError(
-            f"{name} is damaged: {reason}", hint="restore a backup of the database; blobs are kept beside it"
-        ) from error
+        raise _refused(name, error) from error
 
 
 def _reason(error: exc.DBAPIError) -> str:
     return " ".join(str(error.orig).split())  # PostgreSQL answers several lines
+
+
+def _refused(name: str, error: exc.DBAPIError) -> PtdockError:
+    """Damage, unless PostgreSQL's code says otherwise; what its driver refuses itself has none."""
+    code = getattr(error.orig, "sqlstate", "XX000")
+    if code in _REFUSALS:
+        return Unavailable(f"{name} refused: {_reason(error)}", hint=_REFUSALS[code])
+    return IntegrityError(
+        f"{name} is damaged: {_reason(error)}", hint="restore a backup of the database; blobs are kept beside it"
+    )
 
 
 def _unavailable(name: str, reason: str) -> PtdockError:

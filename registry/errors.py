@@ -75,3 +75,7 @@ class Unavailable(PtdockError):
     """Something outside is missing: torch, disk space, a lock, a network answer."""
 
     exit_code = 8
+
+
+DAMAGE = (InputError, NotFound, Conflict, IntegrityError)
+"""What tells of bytes and rows that they are not right. A bucket or a server that does not answer tells nothing."""

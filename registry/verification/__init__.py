@@ -7,8 +7,8 @@
 - `told`         the audit log against itself and the rows; releases against the rows
 - `issued`       manifests against the rows and the log
 
-Nothing raises for damage; each names what depends on it. Every walk is a stream, so memory does not grow with the
-registry. With `fast` nothing is hashed: sizes, links, rows and documents only.
+Nothing raises for damage, only for what does not answer; each damage names what depends on it. Every walk is a stream,
+so memory does not grow with the registry. With `fast` nothing is hashed: sizes, links, rows and documents only.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from sqlalchemy.orm import Session
 
 from registry.artifacts import Report
 from registry.blobs import BlobStore
-from registry.engines import translated
-from registry.verification.inspection import Inspection
+from registry.verification.inspection import Inspection, looking
 from registry.verification.issued import check_manifests
 from registry.verification.linked import check_foundations
 from registry.verification.recorded import check_rows
@@ -37,7 +36,7 @@ def verify(
     check_blobs = partial(check_store, progress=progress or _silent)
     for look in (check_rows, check_blobs, check_foundations, check_history, check_manifests):
         # A row that holds no digest or no JSON stops this look at it, not the others.
-        with inspection.finding("database", "database"), translated("the database"):
+        with inspection.finding("database", "database"), looking(session):
             look(inspection)
     return inspection.report()
 

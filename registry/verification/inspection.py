@@ -15,10 +15,17 @@ from registry.catalog import edges
 from registry.catalog.reach import RECORDED, Hold
 from registry.digest import Descriptor, Digest
 from registry.engines import translated
-from registry.errors import PtdockError
+from registry.errors import DAMAGE
 from registry.reachability import Words, pinned
 
 _SHOWN = 20  # as many dependants are named; what everything uses would name everything
+
+
+@contextmanager
+def looking(session: Session) -> Iterator[None]:
+    """A look at the database that may fail without ending the session: PostgreSQL would refuse all that follows."""
+    with translated("the database"), session.begin_nested():
+        yield
 
 
 @dataclass(slots=True)
@@ -40,7 +47,7 @@ class Inspection:
     def of(cls, session: Session, store: BlobStore, *, now: float, fast: bool) -> Inspection:
         """A run that has found nothing yet. Where the rows give no words for dependants, damage is named without."""
         words = Words({}, {})
-        with suppress(PtdockError), translated("the database"):
+        with suppress(*DAMAGE), looking(session):
             words = Words.of(session, now)
         return cls(session, store, fast, words)
 
@@ -67,7 +74,7 @@ class Inspection:
         """The strongest release whose document pins a blob that no row names."""
         try:
             return set(pinned(self.session, self.store, {digest}, self.words).values())
-        except PtdockError as error:
+        except DAMAGE as error:
             return {Hold(RECORDED, f"perhaps a release: {error.message}")}
 
     def sound(self, blob: Descriptor) -> bool:
@@ -76,10 +83,13 @@ class Inspection:
 
     @contextmanager
     def finding(self, kind: str, subject: str, dependants: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
-        """What is refused inside the block is damage of this subject; only then is asked what depends on it."""
+        """What is refused inside the block is damage of this subject; only then is asked what depends on it.
+
+        Raises Unavailable, which is no damage: an outage must not send anyone to `ptdock repair`.
+        """
         try:
             yield
-        except PtdockError as error:
+        except DAMAGE as error:
             self.found(kind, subject, error.message, dependants())
 
     def report(self) -> Report:

@@ -17,7 +17,7 @@ from registry.catalog import foundations
 from registry.catalog.edges import rows
 from registry.collecting import STALE_SECONDS
 from registry.digest import Descriptor, Digest
-from registry.errors import PtdockError
+from registry.errors import DAMAGE
 from registry.links import verify_foundation
 from registry.verification.inspection import Inspection
 
@@ -108,7 +108,7 @@ class Hashing:
         """What is wrong with a blob's bytes."""
         try:
             actual = Digest.of_chunks(self._inspection.store.chunks(digest), self._tell)
-        except PtdockError as error:
+        except DAMAGE as error:
             return error.message
         except OSError as error:  # the disk itself refuses to read
             return f"cannot be read: {error.strerror}"
@@ -125,7 +125,7 @@ def _which_tensors(inspection: Inspection, digest: Digest) -> str | None:
     try:
         if table is not None:
             verify_foundation(inspection.store.path(digest), table)
-    except PtdockError as error:
+    except DAMAGE as error:
         return error.message
     return None
 

@@ -1,6 +1,7 @@
 """How the databases are reached, what keeping their connections must not cost, and what their refusals are called."""
 
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -15,7 +16,7 @@ from registry.catalog import log
 from registry.catalog.log import Change
 from registry.database import Database
 from registry.engines import ENVIRONMENT, database_url
-from registry.errors import Conflict, InputError, Unavailable
+from registry.errors import Conflict, InputError, IntegrityError, Unavailable
 from tests.registry.postgresql import Server
 
 
@@ -44,7 +45,14 @@ def test_postgresql_is_reached_through_psycopg_however_it_is_spelt(scheme):
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://me:secret@db/x", "secret", "sqlite://", "postgresql+asyncpg://me:secret@db/x"]
+    "url",
+    [
+        "mysql://me:secret@db/x",
+        "secret",
+        "sqlite://",
+        "postgresql+asyncpg://me:secret@db/x",
+        "postgresql://me:a:p@ss:secret@db/x",  # its characters unquoted: the rest of the password stands for a port
+    ],
 )
 def test_another_kind_of_database_is_refused_without_repeating_the_password(url):
     with pytest.raises(InputError, match=ENVIRONMENT) as caught:
@@ -92,6 +100,51 @@ def test_a_database_that_sorts_texts_by_a_language_is_refused_with_the_way_out(s
     assert database.schema() is None
     assert f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'" in caught.value.hint
     server.drop(name)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message", "hint"),
+    [
+        (
+            {"options": "-c default_transaction_read_only=on"},
+            "in a read-only transaction",
+            "name the server that takes",
+        ),
+        ({"user": "stranger"}, "permission denied for", "grant the user all rights"),
+        ({"connect_timeout": "soon"}, "bad value for connect_timeout", "check the settings behind the \\?"),
+    ],
+)
+def test_what_postgresql_refuses_by_its_settings_is_no_damage(server: Server, setting, message, hint):
+    server.execute("DROP ROLE IF EXISTS stranger")
+    server.execute("CREATE ROLE stranger LOGIN")
+    name = server.create()
+
+    with pytest.raises(Unavailable, match=rf" refused: .*{message}") as caught:
+        Database(server.url(name).update_query_dict(setting)).upgrade()
+
+    assert re.search(hint, caught.value.hint)
+    server.drop(name)
+
+
+def test_a_schema_that_a_user_may_not_read_is_not_said_to_be_missing(server: Server):
+    """Else the way out would be `ptdock init`."""
+    server.execute("DROP ROLE IF EXISTS stranger")
+    server.execute("CREATE ROLE stranger LOGIN")
+    name = server.create()
+    Database(server.url(name)).upgrade()
+
+    with pytest.raises(Unavailable, match="permission denied for table alembic_version"):
+        Database(server.url(name).set(username="stranger")).schema()
+
+    server.drop(name)
+
+
+def test_a_dropped_table_is_damage_on_either_database(place):
+    with place.database.engine.begin() as connection:
+        connection.execute(text("DROP TABLE tokens"))
+
+    with pytest.raises(IntegrityError, match=r" is damaged: .*tokens"), place.database.read() as session:
+        session.execute(text("SELECT name FROM tokens"))
 
 
 def test_a_kept_connection_that_no_longer_checks_links_is_not_used_again(empty_home, tmp_path):

@@ -1,21 +1,27 @@
 """What verify finds that no look at single files would: rows, links and told history that contradict each other."""
 
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Integer
+from sqlalchemy import Integer, text
 
 from registry import audit, canonical
 from registry.artifacts import Source
+from registry.blobs import BlobStore
 from registry.catalog import edges
 from registry.digest import Digest
+from registry.errors import Unavailable
 from registry.manifest import Manifest
 from registry.service import Registry
 from registry.tables import Table
 from tests.registry.files import Pair, run_script
-from tests.registry.stock import Stock, copied
+from tests.registry.places import Place
+from tests.registry.postgresql import Server
+from tests.registry.stock import NOW, Stock, copied
 
 
 @pytest.fixture
@@ -39,6 +45,58 @@ def tamper(registry: Registry, *statements: str) -> None:
     for statement in statements:
         assert connection.execute(statement).rowcount > 0, statement
     connection.close()
+
+
+class Dark:
+    """A blob store whose server stops answering once the sizes are told."""
+
+    def __init__(self, store: BlobStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def chunks(self, digest: Digest, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        yield from ()
+        raise Unavailable(f"the bucket does not answer for {digest}, {start} to {stop}")
+
+    def read(self, digest: Digest) -> bytes:
+        raise Unavailable(f"the bucket does not answer for {digest}")
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_store_that_does_not_answer_is_not_damaged(registry, fast):
+    """Named as damage, an outage would send people to `ptdock repair`."""
+    dark: Any = Dark(registry.blobs)
+    with pytest.raises(Unavailable, match="does not answer"):
+        Registry(registry.home, registry.database, dark, actor="tester", clock=lambda: NOW).verify(fast=fast)
+
+    assert registry.verify().clean
+
+
+def test_a_database_that_stops_answering_during_a_look_is_not_damaged(server: Server, stocked_place: Place):
+    registry = stocked_place.open()
+    database = registry.database.engine.url.database
+    if registry.database.engine.dialect.name == "postgresql":
+        end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"  # noqa: S608 - its own
+        with pytest.raises(Unavailable, match="terminating connection"):
+            registry.verify(progress=lambda _: server.execute(end))
+
+    assert registry.verify().clean
+
+
+def test_a_dropped_table_does_not_keep_the_other_looks_from_finding_more(place: Place, pair: Pair):
+    """After an error PostgreSQL refuses everything until the transaction, or a part of it, is undone."""
+    stock = place.stock(pair)
+    file = stock.foundation("f1").file.digest
+    stock.registry.blobs.delete(file)
+    with stock.registry.database.engine.begin() as connection:
+        connection.execute(text("DROP TABLE tokens"))
+
+    found = {(damage.kind, damage.subject) for damage in stock.registry.verify().damage}
+
+    assert ("blob", str(file)) in found
+    assert {subject for kind, subject in found if kind == "database"} == {"database"}
 
 
 def messages(registry: Registry, *, fast: bool = False) -> dict[str, str]:
