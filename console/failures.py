@@ -32,6 +32,7 @@ from registry.errors import InputError, PtdockError, Unavailable
 INTERRUPTED = 130
 USAGE = 2
 
+_AROUND = 30  # characters beside one that is not UTF-8
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _EXTRAS = {
     "torch": "export",
@@ -95,7 +96,8 @@ def translated(error: OSError | ModuleNotFoundError | UnicodeEncodeError) -> Ptd
     if isinstance(error, ModuleNotFoundError):
         return _missing(error)
     if isinstance(error, UnicodeEncodeError):
-        return InputError(f"{error.object!a} is not UTF-8, so it cannot be recorded", hint="rename it in UTF-8")
+        text = error.object[max(0, error.start - _AROUND) : error.end + _AROUND]  # of a document that holds it
+        return InputError(f"{text!a} is not UTF-8, so it cannot be recorded", hint="write it, or rename it, in UTF-8")
     where = f"{error.filename}: " if error.filename else ""
     if error.errno in _FULL:
         return Unavailable(f"{where}no space left", hint="free some space, then repeat the command")

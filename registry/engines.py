@@ -195,6 +195,10 @@ def translated(name: str) -> Iterator[None]:
         raise _unavailable(name, _reason(error)) from error
     except exc.DatabaseError as error:
         raise _refused(name, error) from error
+    except exc.StatementError as error:  # the value itself: it is told as anywhere else, without the statement
+        if isinstance(error.orig, UnicodeEncodeError):
+            raise error.orig from None
+        raise
 
 
 def _reason(error: exc.DBAPIError) -> str:

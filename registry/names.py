@@ -10,6 +10,7 @@ from registry.errors import InputError
 
 NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
 _NAME = re.compile(NAME_PATTERN, re.ASCII)
+_VERSION_CHARACTERS = 255  # as the database has it
 
 
 def check_name(name: str, *, what: str) -> str:
@@ -23,7 +24,11 @@ def check_name(name: str, *, what: str) -> str:
 
 
 def check_version(text: str) -> Version:
-    """Parse a SemVer 2 version such as 1.0.0 or 2.1.0-rc.1. Raises InputError."""
+    """Parse a SemVer 2 version such as 1.0.0 or 2.1.0-rc.1, of at most 255 characters. Raises InputError."""
+    if len(text) > _VERSION_CHARACTERS:
+        raise InputError(
+            f"a version has at most {_VERSION_CHARACTERS} characters, not {len(text)}", hint="keep notes in --meta"
+        )
     try:
         return Version.parse(text)
     except (ValueError, TypeError):

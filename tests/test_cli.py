@@ -152,6 +152,11 @@ def test_the_log_names_who_did_what(home):
         ("adapter publish {here} --foundation nope --name pirate", 5, "no foundation 'nope'"),
         ("adapter publish {here} --foundation nope --name ../pirate", 2, "'../pirate' is not a usable adapter name"),
         ("adapter publish {here} --foundation nope --name pirate --version 1", 2, "'1' is not a version"),
+        (
+            f"adapter publish {{here}} --foundation nope --name pirate --version 1.0.0-{'x' * 250}",
+            2,
+            "a version has at most 255 characters, not 256",
+        ),
         ("foundation export {here} --name ../tiny", 2, "'../tiny' is not a usable foundation name"),
         ("foundation export {here} --name tiny", 2, "config.json"),
         ("foundation export {here}/nowhere --name tiny", 2, "no such directory"),
@@ -291,11 +296,14 @@ def test_a_value_that_begins_with_a_dash_is_told_how_to_be_written(home):
     assert error["hint"].startswith("write -- before a value that begins with -")
 
 
-def test_what_is_not_utf_8_and_would_be_recorded_is_refused(home):
+@pytest.mark.parametrize(
+    "words", ["set stable --on-release", "set stable --require-lineage", "create other --require-lineage"]
+)
+def test_what_is_not_utf_8_and_would_be_recorded_is_refused(home, words):
     ptdock(home, "channel", "create", "stable")
-    hook = os.fsdecode(b"run\xff")
-    error = refusal(home, "channel", "set", "stable", "--on-release", hook, code=2)
+    error = refusal(home, "channel", *words.split(), os.fsdecode(b"run\xff"), code=2)
     assert "is not UTF-8" in error["message"]
+    assert len(error["message"]) < 120
 
 
 def test_an_interrupt_exits_with_130_and_one_word(home, tmp_path):
