@@ -152,7 +152,7 @@ class Card:
         """Every name by which an adapter may call a module."""
         return frozenset({*self.modules, *self.fused})
 
-    @property
+    @cached_property
     def input_embedding(self) -> str | None:
         """The token embedding's name: the one that is tied, else the one with the most rows; None without any."""
         names = [name for name, module in self.modules.items() if module.kind == "embedding"]

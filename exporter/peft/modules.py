@@ -228,9 +228,8 @@ class Builder:
 
     def _factors_of(self, name: str) -> str:
         """The module whose factors this one has: a tied embedding's, turned round, under ensure_weight_tying."""
-        embedding = self.card.input_embedding
-        tied = embedding is not None and name in self.card.tied_with(embedding) and ties_targets(self.config)
-        return embedding if tied and embedding is not None else name
+        embedding = self.card.input_embedding if ties_targets(self.config) else None
+        return embedding if embedding is not None and name in self.card.tied_with(embedding) else name
 
     def _given_rank(self, name: str) -> tuple[int | None, str]:
         """The rank that the config gives a module, and where it says so."""
