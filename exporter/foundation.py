@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +20,9 @@ from typing import TYPE_CHECKING
 from exporter import tokenizer
 from exporter.architecture import check_tensors, spec_for
 from exporter.base import BaseSource, Checkpoint, fingerprint, read_base, tensor_table
-from exporter.computed import computed
+from exporter.computed import CONFIG, computed
 from exporter.finetune import NotRetargetableError, find_twin, retarget_foundation
-from exporter.parts import module_document, read_files
+from exporter.parts import base_files, module_document, read_files
 from exporter.prompt import prompt_of
 from exporter.quiet import quiet
 from exporter.recipe import Recipe
@@ -42,6 +43,8 @@ from registry.service import Registry
 
 if TYPE_CHECKING:
     from exporter import export as torch_export
+
+_CONFIGS = (CONFIG, tokenizer.GENERATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ def _export_checkpoint(
     registry: Registry, checkpoint: Checkpoint, name: str, options: ExportOptions, progress: Progress
 ) -> Exported:
     started = time.monotonic()
+    checkpoint = _as_recorded(registry, checkpoint)
     files = read_files(checkpoint.files)
     context = options.context or min(2048, computed(files).spec.max_positions)
     check_tensors(spec_for(checkpoint.config, context), checkpoint.tensors)
@@ -152,6 +156,21 @@ def _check_name_is_free(registry: Registry, checkpoint: Checkpoint, name: str, o
         hint="choose another name, or pass --replace-name; builds stay linked to the old one by digest",
         name=name,
     )
+
+
+def _as_recorded(registry: Registry, checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with the config files that its base is recorded with, where both say the same to a program.
+
+    Another version of transformers saves the same model with other fields.
+    """
+    with suppress(NotFound, InputError):
+        known = registry.base(fingerprint(checkpoint.tensors))
+        recorded = base_files(registry.blobs, known)
+        if CONFIG in recorded and computed(recorded) == computed(read_files(checkpoint.files)):
+            others = {name: path for name, path in checkpoint.files.items() if name not in _CONFIGS}
+            kept = {name: registry.blobs.path(known.files[name].digest) for name in _CONFIGS if name in known.files}
+            return replace(checkpoint, files=others | kept)
+    return checkpoint
 
 
 def _check_files(registry: Registry, checkpoint: Checkpoint) -> None:

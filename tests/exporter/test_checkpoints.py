@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,24 @@ def test_a_base_with_another_tokenizer_than_recorded_is_refused_before_an_export
     with pytest.raises(Conflict, match=r"recorded with other files: tokenizer_config\.json"):
         export_foundation(registry, other, "plain", ExportOptions(context=48), said.append)
     assert said == ["hashing the checkpoint"]
+
+
+def test_a_config_that_says_the_same_in_other_fields_is_the_recorded_one(
+    tiny_store: Path, bases: Path, tmp_path: Path
+) -> None:
+    registry = Registry.open(tiny_store)
+    other = changed(bases / "plain", lambda held: held, tmp_path / "other")
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "transformers_version": "9.9.9", "use_cache": False}))
+    before = registry.base(registry.foundation("plain").base)
+
+    made = export_foundation(registry, other, "plain", OPTIONS)
+    assert not made.fresh
+    assert registry.base(before.fingerprint).files == before.files
+
+    (other / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-3}))
+    with pytest.raises(Conflict, match=r"recorded with other files: config\.json"):
+        export_foundation(registry, other, "plain", OPTIONS)
 
 
 def test_a_twin_that_the_store_has_lost_or_does_not_understand_is_no_obstacle(tiny_store: Path, tmp_path: Path) -> None:
