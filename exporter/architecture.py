@@ -176,6 +176,12 @@ def spec_for(raw: Mapping[str, Any], context: int) -> DecoderSpec:
     return spec
 
 
+def layer_of(name: str) -> int:
+    """The index of the layer that a module or tensor belongs to; -1 outside of all."""
+    match = _LAYER.match(name)
+    return int(match[1]) if match else -1
+
+
 def check_tensors(spec: DecoderSpec, tensors: Iterable[Tensor]) -> None:
     """Hold a checkpoint's tensors against its config before anything is allocated by it.
 
@@ -201,7 +207,7 @@ def check_tensors(spec: DecoderSpec, tensors: Iterable[Tensor]) -> None:
 
 
 def _check_sizes(spec: DecoderSpec, held: Mapping[str, Tensor]) -> None:
-    layers = {int(match[1]) for name in held if (match := _LAYER.match(name))}
+    layers = {layer_of(name) for name in held} - {-1}
     if layers != set(range(spec.layers)):
         raise InputError(
             f"config.json: 'num_hidden_layers' = {spec.layers}, but the checkpoint has {len(layers)} layers",

@@ -17,6 +17,8 @@ from registry import canonical
 from registry.errors import InputError
 
 CONFIG = "config.json"
+CONFIGS = (CONFIG, GENERATION)
+"""The files that `computed` reads."""
 _LARGEST = (1 << 63) - 1
 
 

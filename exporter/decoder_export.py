@@ -5,7 +5,6 @@ decoder = DecoderModel(checkpoint, context=2048).build(print)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +14,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from exporter.architecture import DecoderSpec, spec_for
+from exporter.architecture import DecoderSpec, layer_of, spec_for
 from exporter.base import Checkpoint
 from exporter.computed import computed
 from exporter.decoder import Decoder
@@ -23,8 +22,6 @@ from exporter.lower import Example, Progress
 from exporter.module_table import module_rows
 from exporter.parts import read_files
 from registry.errors import InputError
-
-_LAYER = re.compile(r"model\.layers\.([0-9]+)\.", re.ASCII)
 
 TORCH = {"F32": torch.float32, "F16": torch.float16}
 
@@ -113,12 +110,6 @@ def _load(decoder: Decoder, checkpoint: Checkpoint, spec: DecoderSpec, layers: i
             hint="is the download complete, and does config.json belong to it?",
             missing=sorted(missing),
         )
-
-
-def layer_of(name: str) -> int:
-    """The index of the layer that a module or tensor belongs to; -1 outside of all."""
-    match = _LAYER.match(name)
-    return int(match[1]) if match else -1
 
 
 def _copy(parameter: nn.Parameter | None, name: str, tensor: torch.Tensor) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from registry import canonical
-from registry.artifacts import ExternalTensor, Foundation
+from registry.artifacts import Base, ExternalTensor, Foundation
 from registry.service import Registry
 
 How = Literal["copy", "cast", "packed", "constant", "unknown"]
@@ -38,6 +38,12 @@ class Derivation:
     source: str | None = None
 
 
+def base_tensors(registry: Registry, base: Base) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Dtype and shape of a recorded base's tensors by name. Raises NotFound for a table that the store has lost."""
+    table = canonical.loads(registry.blobs.read(base.tensors.digest), what="tensor table")
+    return {name: (dtype, tuple(shape)) for name, dtype, shape, _ in table}
+
+
 @dataclass(frozen=True, slots=True)
 class Derivations:
     """What the tables say: `base` has dtype and shape by name, `tied` the groups of modules that share a weight."""
@@ -48,10 +54,8 @@ class Derivations:
     @classmethod
     def of(cls, registry: Registry, foundation: Foundation) -> Derivations:
         """Of a recorded foundation. Raises NotFound and IntegrityError for tables that the store has lost."""
-        read, base = registry.blobs.read, registry.base(foundation.base)
-        modules = canonical.loads(read(foundation.modules.digest), what="module table")
-        table = canonical.loads(read(base.tensors.digest), what="tensor table")
-        return cls({name: (dtype, tuple(shape)) for name, dtype, shape, _ in table}, modules["tied"])
+        modules = canonical.loads(registry.blobs.read(foundation.modules.digest), what="module table")
+        return cls(base_tensors(registry, registry.base(foundation.base)), modules["tied"])
 
     def __call__(self, tensor: ExternalTensor) -> Derivation:
         """How a tensor of the foundation derives."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from exporter.base import Checkpoint, fingerprint
-from exporter.computed import Computed, computed
-from exporter.derivation import Derivations
+from exporter.computed import CONFIGS, Computed, computed
+from exporter.derivation import Derivations, base_tensors
 from exporter.parts import base_files, module_document, read_files
 from exporter.recipe import Recipe, installed_versions
 from exporter.retarget import NotRetargetableError, Retargeted, retarget
@@ -24,9 +24,7 @@ from registry import canonical
 from registry.artifacts import Foundation, Template
 from registry.digest import Digest
 from registry.errors import InputError, IntegrityError, NotFound
-from registry.formats.pte import read_pte
-from registry.links import check_links
-from registry.plates import Plate, open_plate
+from registry.plates import Plate, check_plate, open_plate
 from registry.relink import pack
 from registry.service import Registry
 
@@ -46,14 +44,16 @@ def find_twin(registry: Registry, checkpoint: Checkpoint, recipe: Recipe, contex
 
 
 def _computed(registry: Registry, known: Foundation) -> Computed:
-    return computed(base_files(registry.blobs, registry.base(known.base)))
+    return computed(base_files(registry.blobs, registry.base(known.base), CONFIGS))
 
 
 def _serves(registry: Registry, known: Foundation, checkpoint: Checkpoint, context: int) -> bool:
     """Whether there is a base program for `context`, and tensors of the same names and shapes."""
     bases = [each for each in _templates(registry, known) if not each.structure["modules"] and each.context == context]
-    shapes = {(tensor.name, tensor.shape) for tensor in checkpoint.tensors}
-    return bool(bases) and _shapes(registry, known) == shapes
+    if not bases:
+        return False
+    held = base_tensors(registry, registry.base(known.base))
+    return {name: shape for name, (_, shape) in held.items()} == {each.name: each.shape for each in checkpoint.tensors}
 
 
 def retarget_foundation(
@@ -83,15 +83,9 @@ def _retarget_template(registry: Registry, made: Retargeted, template: Template)
     """The same hollow program, asking for the fine-tune's tensors. Raises IntegrityError when a link is missing."""
     plate = open_plate(template, registry.blobs.read)
     new = Plate(made.hollow(plate), plate.table)
-    check_links(read_pte(_filled(new)), made.tensors)
+    check_plate(new, made.tensors)
     stored = pack(new.hollow) if template.structure["modules"] else new.hollow
     return replace(template, digest=Digest.of(new.hollow), hollow=registry.blobs.put_bytes(stored))
-
-
-def _filled(plate: Plate) -> bytes:
-    """The program with empty factors under keys that are all different: a hollow one has none where those stand."""
-    keys = [Digest.of(str(index).encode()) for index in range(len(plate.table.slots))]
-    return plate.fill(bytes(plate.table.factor_bytes), keys)
 
 
 def _templates(registry: Registry, known: Foundation) -> tuple[Template, ...]:
@@ -105,11 +99,6 @@ def _same_recipe(document: Mapping[str, Any], recipe: Recipe) -> bool:
     wanted = recipe.to_json()
     same = all(document[name] == wanted[name] for name in ("dtype", "backend", "quantization", "graph"))
     return same and (not recipe.libraries or document["libraries"] == wanted["libraries"])
-
-
-def _shapes(registry: Registry, known: Foundation) -> set[tuple[str, tuple[int, ...]]]:
-    table = canonical.loads(registry.blobs.read(registry.base(known.base).tensors.digest), what="tensor table")
-    return {(name, tuple(shape)) for name, _, shape, _ in table}
 
 
 __all__ = ["NotRetargetableError", "find_twin", "retarget_foundation"]

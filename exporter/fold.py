@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -194,7 +195,7 @@ def _rounded(values: Floats, dtype: str) -> Floats:
 def _equal_groups(tensors: Mapping[str, Factor]) -> list[list[str]]:
     """Names of factors with the same bytes, two or more each; only those that begin alike are hashed."""
     alike = _grouped(tensors, lambda factor: (len(factor.data), bytes(factor.data[:_BEGINNING])))
-    return [names for some in alike for names in _grouped({name: tensors[name] for name in some}, _digest)]
+    return [names for some in alike for names in _grouped({name: tensors[name] for name in some}, attrgetter("digest"))]
 
 
 def _grouped(tensors: Mapping[str, Factor], key: Callable[[Factor], Hashable]) -> list[list[str]]:
@@ -203,10 +204,6 @@ def _grouped(tensors: Mapping[str, Factor], key: Callable[[Factor], Hashable]) -
     for name, factor in tensors.items():
         groups[key(factor)].append(name)
     return [names for names in groups.values() if len(names) > 1]
-
-
-def _digest(factor: Factor) -> Digest:
-    return factor.digest
 
 
 def _loaded(values: Values | None) -> Floats:

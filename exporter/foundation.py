@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from exporter import tokenizer
 from exporter.architecture import check_tensors, spec_for
 from exporter.base import BaseSource, Checkpoint, fingerprint, read_base, tensor_table
-from exporter.computed import CONFIG, computed
+from exporter.computed import CONFIG, CONFIGS, computed
 from exporter.finetune import NotRetargetableError, find_twin, retarget_foundation
 from exporter.parts import base_files, module_document, read_files
 from exporter.prompt import prompt_of
@@ -43,8 +43,6 @@ from registry.service import Registry
 
 if TYPE_CHECKING:
     from exporter import export as torch_export
-
-_CONFIGS = (CONFIG, tokenizer.GENERATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +163,10 @@ def _as_recorded(registry: Registry, checkpoint: Checkpoint) -> Checkpoint:
     """
     with suppress(NotFound, InputError):
         known = registry.base(fingerprint(checkpoint.tensors))
-        recorded = base_files(registry.blobs, known)
+        recorded = base_files(registry.blobs, known, CONFIGS)
         if CONFIG in recorded and computed(recorded) == computed(read_files(checkpoint.files)):
-            others = {name: path for name, path in checkpoint.files.items() if name not in _CONFIGS}
-            kept = {name: registry.blobs.path(known.files[name].digest) for name in _CONFIGS if name in known.files}
+            others = {name: path for name, path in checkpoint.files.items() if name not in CONFIGS}
+            kept = {name: registry.blobs.path(known.files[name].digest) for name in CONFIGS if name in known.files}
             return replace(checkpoint, files=others | kept)
     return checkpoint
 

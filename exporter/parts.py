@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ def read_files(files: Mapping[str, Path]) -> tokenizer.Files:
     return {name: path.read_bytes() for name, path in files.items()}
 
 
-def base_files(store: BlobStore, base: Base) -> tokenizer.Files:
-    """A recorded base's config and tokenizer files by name."""
-    return {name: store.read(file.digest) for name, file in base.files.items()}
+def base_files(store: BlobStore, base: Base, among: Collection[str] | None = None) -> tokenizer.Files:
+    """A recorded base's config and tokenizer files by name; only those `among` these names are read."""
+    return {name: store.read(file.digest) for name, file in base.files.items() if among is None or name in among}
 
 
 def module_document(table: Mapping[str, Any], files: tokenizer.Files) -> bytes:
@@ -59,7 +59,7 @@ def chats_otherwise(store: BlobStore, base: Base, adapter: NormalizedAdapter) ->
     chat = adapter.chat
     if chat.own or not chat.special_tokens:
         return chat.own
-    small = {name: store.read(file.digest) for name, file in base.files.items() if name in tokenizer.CHAT_FILES}
+    small = base_files(store, base, tokenizer.CHAT_FILES)
     text, known = tokenizer.chat_template(small) or "", tokenizer.special_tokens(small)
     return any(name in text and known.get(name) != token for name, token in chat.special_tokens.items())
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.base import Checkpoint, fingerprint, read_base
-from exporter.computed import CONFIG, computed
+from exporter.computed import CONFIG, CONFIGS, computed
 from exporter.parts import base_files, read_files
 from exporter.quiet import quiet
 from exporter.recipe import Recipe
@@ -110,7 +110,7 @@ def _checkpoint(registry: Registry, foundation: Foundation, base: Path | None, p
 
 def _check_config(checkpoint: Checkpoint, registry: Registry, recorded: Base) -> None:
     """Raise Conflict for config files that mean something else: with equal weights a program would compute another."""
-    files, kept = read_files(checkpoint.files), base_files(registry.blobs, recorded)
+    files, kept = read_files(checkpoint.files), base_files(registry.blobs, recorded, CONFIGS)
     if computed(files) != computed(kept):
         now, then = (read_object(each, CONFIG) | read_object(each, GENERATION) for each in (files, kept))
         fields = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))

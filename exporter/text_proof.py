@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
+from exporter.architecture import layer_of
 from exporter.asking import vocabulary_of
 from exporter.base import Checkpoint
 from exporter.candidate import Candidate, Evidence, ProofOptions
-from exporter.decoder_export import DecoderModel, layer_of
+from exporter.decoder_export import DecoderModel
 from exporter.export import DTYPES, Job, export_adapter
 from exporter.figures import Figures, Row, allowed, compare, judge, self_test
 from exporter.linker import card_of
